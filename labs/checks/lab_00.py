@@ -196,6 +196,7 @@ def drawn(
         "Answer the question for 1 picture, then for 2, and so on, and keep the cost and the list "
         "of each. Each answer needs one step from earlier answers, for each size.",
     ),
+    extra=True,
 )
 class ChooseBatches(Function):
     parts = {
@@ -258,6 +259,7 @@ class ChooseBatches(Function):
         f"vklab.plan.memory.{name}"
         for name in ("assign_offsets", "_sweep", "pack", "_place", "_search")
     ],
+    extra=True,
 )
 class OneAfterTheOther(Function):
     parts = {
@@ -422,4 +424,13 @@ class SameLogits(Predict):
     explains = (
         "The position of a value in memory does not change the value. The kernels do the "
         "same arithmetic in the same order."
+    )
+
+
+@exercise("00-p6", hints=("A workgroup is 8 pixels wide.",))
+class HowManyWorkgroups(Predict):
+    right = {"workgroups": 40}
+    explains = (
+        "320 / 8 = 40 side by side, and 200 / 8 = 25 below each other: 1,000 workgroups. A driver "
+        "may run them in any order, and many at once. Run the next cell and look at them."
     )

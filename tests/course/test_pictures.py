@@ -37,6 +37,11 @@ def test_of_html_with_drawings_each_drawing_becomes_an_image():
     assert html.startswith('<div role="img" aria-label="a box') and "<p>two</p>" in html
 
 
+def test_a_png_becomes_the_source_of_an_image():
+    drawn = picture(b"\x89PNG", ALT, "A PNG.")
+    assert drawn.html.startswith('<img src="data:image/png;base64,iVBORw==" alt="a box that')
+
+
 @pytest.mark.full
 def test_an_untrusted_notebook_shows_a_diagram(tmp_path):
     browser_tools = pytest.importorskip("support.course.browser", reason="no playwright")

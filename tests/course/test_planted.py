@@ -11,6 +11,7 @@ import pytest
 from vklab_course.author import build, gates, trials
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import LabError, read_lab
+from vklab_course.author.layout import layout_problems, minutes_estimate
 
 pytestmark = pytest.mark.full
 SOURCE = "source/90_fixture.py"
@@ -68,6 +69,7 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, "# ## A value", "# #### A value", "follows a heading of level 2"),
     (SOURCE, "# ## A value", "# ## 3 · A value", "section 3 is the 1. one"),
     (SOURCE, "# ## A value", "# ### Exercise 90-3: a value", "write '### Exercise 1 · ...', not"),
+    (SOURCE, "# ## A value", "# ### Exercise 1 · A value (extra)", "'extra)' ends the headings of"),
     (SOURCE, ' vklab={"role": "own"}', "", "0 cells have the role 'own'"),
     (SOURCE, '# hint("90-1")', 'hint("90-1")', "comment the hint out"),
     (SOURCE, "# ## A value", "# **Predict:** how many?", "write a cell with predict(...)"),
@@ -114,6 +116,21 @@ def test_an_answer_that_is_not_as_listed_is_found(planted, name, before, after, 
 def test_what_a_text_names_of_its_output_is_no_fault(planted):
     case = planted(SOURCE, 'id="l90-2t"', 'id="l90-2t" vklab={"says": ["4 of 4 points"]}')
     assert not any("names" in problem for problem in gates.static_problems(case.lab))
+
+
+def test_an_extra_exercise_is_not_in_the_minutes(planted, fixture_lab):
+    whole = minutes_estimate(fixture_lab.lab)
+    case = planted(CHECKS, "    seconds=2,", "    seconds=2, extra=True,")
+    assert whole - minutes_estimate(case.lab) == pytest.approx(9 + 3 * 0.5)
+    path = case.root / SOURCE
+    path.write_text(path.read_text().replace('id="l90-1t"', 'id="l90-1t" vklab={"id": "90-1"}'))
+    saved = whole - minutes_estimate(read_lab(path))
+    assert saved == pytest.approx(9 + 3 * 0.5 + 14 / 110)  # a text of 14 words
+    text = path.read_text().replace("# ## Rounding up", "# ### Exercise 1 · Rounding up (extra)")
+    path.write_text(text)
+    assert not [said for said in layout_problems(read_lab(path)) if "headings of extra" in said]
+    path.write_text(text.replace(" (extra)", ""))
+    assert [said for said in layout_problems(read_lab(path)) if "headings of extra" in said]
 
 
 def test_an_answer_may_use_what_cells_before_compute(planted, fixture_lab):

@@ -129,7 +129,7 @@ def test_progress_says_what_is_next_and_how_long_the_rest_is(small, tmp_path, ca
     assert [lab["name"] for lab in first["labs"]] == ["00_a", "01_b", "02_c"]
     assert (first["path"], first["minutes"], first["minutes_left"]) == (EVERYTHING, 180, 180)
     assert first["next"] == "00_a"
-    keys = "name solved exercises points of statuses minutes minutes_left"
+    keys = "name solved exercises points of statuses extra minutes minutes_left"
     assert set(first["labs"][0]) == set(keys.split())
     solve(mine / "00_a.ipynb", "00-1")
     assert ask()["minutes_left"] == 150 and ask()["next"] == "00_a"

@@ -150,7 +150,8 @@ def _compile(tools: toolchain.Toolchain, path: Path, defines: Defines, fragment:
             generated = Path(folder) / f"generated_{path.name}"
             generated.write_text(f'{fragment}\n#line 1 "{path.as_posix()}"\n{text}', "utf-8")
             path = generated
-        compiled = modules.folder(tools)
+        # The modules of lib/ take seconds to make: a kernel that imports nothing does without.
+        compiled = modules.folder(tools) if source.imports(path) else None
         includes = [*([compiled] if compiled else []), *source.roots()]
         toolchain.run(tools, path, output, defines, includes)
         return exact.exact(reflection.drop_source(output.read_bytes()))

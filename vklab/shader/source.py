@@ -66,6 +66,11 @@ def expand(path: Path, fragment: str = "") -> str:
     return "\n".join(parts)
 
 
+def imports(path: Path) -> bool:
+    """Tell whether a shader imports another file."""
+    return bool(_IMPORT.search(path.read_text(encoding="utf-8")))
+
+
 def _imports(path: Path, text: str, parts: list[str], seen: set[Path]) -> None:
     for match in _IMPORT.finditer(text):
         line = text.count("\n", 0, match.start()) + 1

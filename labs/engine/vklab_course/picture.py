@@ -41,15 +41,17 @@ def picture(figure: Any, alt: str, caption: str) -> Picture:
     trust, and keeps an <img>.
 
     Args:
-        figure: a matplotlib figure (closed afterwards), SVG text, or an object that draws itself
-            as HTML or SVG.
+        figure: a matplotlib figure (closed afterwards), SVG text, the bytes of a PNG file, or an
+            object that draws itself as HTML or SVG.
         alt: the content in words, for a reader who cannot see the picture.
         caption: one sentence below the picture.
     """
     if not alt.strip() or not caption.strip():
         raise ValueError("a picture needs alt text and a caption")
     if hasattr(figure, "savefig"):
-        encoded = base64.b64encode(_png(figure)).decode()
+        figure = _png(figure)
+    if isinstance(figure, bytes):
+        encoded = base64.b64encode(figure).decode()
         return Picture(_image(f"png;base64,{encoded}", alt), alt, caption)
     for name in ("_repr_svg_", "_repr_html_"):
         if hasattr(figure, name):

@@ -11,11 +11,12 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+import vklab
 from vklab_course.data import data
 from vklab_course.picture import Picture, picture
 from vklab_labs.shared.diagram import COLOURS
 
-__all__ = ["draw_digits", "held_out"]
+__all__ = ["draw_digits", "held_out", "logits_of", "symptoms"]
 
 
 def held_out() -> tuple[np.ndarray, np.ndarray]:
@@ -29,6 +30,25 @@ def _read_held_out(path: Path) -> tuple[np.ndarray, np.ndarray]:
     with np.load(path) as file:
         kept = file["held_out"]
         return file["images"][kept], file["labels"][kept]
+
+
+def logits_of(pictures: np.ndarray) -> np.ndarray:
+    """Return what the digits network says about pictures: 10 logits for each."""
+    with vklab.load(data("digits_cnn.onnx")) as session:
+        return session.run({"image": pictures})["logits"]
+
+
+def symptoms(lines: Sequence[str]) -> str:
+    """Return how well the network reads photos, as uint8, that lines of code prepare as `x`."""
+    images, labels = held_out()
+    names = {"np": np, "photos": np.rint(images[:, 0] * 255).astype(np.uint8)}
+    exec("\n".join(lines), names)
+    logits = logits_of(np.ascontiguousarray(names["x"]))
+    said = logits.argmax(axis=1)
+    return (
+        f"{100 * np.mean(said == labels):3.0f} % right, {len(np.unique(said)):2} different "
+        f"answers, spread {logits.std(axis=0).max():.1f}"
+    )
 
 
 def draw_digits(

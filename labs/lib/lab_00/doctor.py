@@ -120,7 +120,7 @@ def _abilities(report: Report, device: DeviceInfo) -> tuple[tuple[str, bool, str
     marks = {one.name: one.mark for one in report.checks}
     return (
         ("run models on a Vulkan device", marks.get("devices") == "ok", "every lab"),
-        ("compile Slang kernels", marks.get("Slang compiler") == "ok", "from lab 04 on"),
+        ("compile Slang kernels", marks.get("Slang compiler") == "ok", "00, and from lab 04 on"),
         ("compile GLSL shaders", marks.get("GLSL compiler") == "ok", "lab 04"),
         ("have Vulkan calls validated", marks.get("instance layers") == "ok", "optional"),
         ("measure the speed of a GPU", not device.is_cpu, "optional"),
@@ -135,7 +135,8 @@ def draw_card(device: DeviceInfo, report: Report, names: Mapping[str, Any]) -> P
         report: the doctor's report on this machine.
         names: the notebook's names, with the student's answers to lab 00 among them.
     """
-    answers = {key: names.get(one.title, ...) for key, one in exercises_of("00").items()}
+    known = exercises_of("00")
+    answers = {key: names.get(one.title, ...) for key, one in known.items()}
     verdicts = [check(key, answer) for key, answer in answers.items()]
     solved = [verdict.id for verdict in verdicts if verdict.status == "correct"]
     todo = answers["00-2"](report) if "00-2" in solved else ["see exercise 2"]
@@ -152,8 +153,9 @@ def draw_card(device: DeviceInfo, report: Report, names: Mapping[str, Any]) -> P
     page.note((390, 92), f"You have solved {len(solved)} of {len(verdicts)}", bold=True)
     for row, verdict in enumerate(verdicts):
         sign = {"correct": "✔", "partial": "◐"}.get(verdict.status, "○")
+        extra = ", extra" if known[verdict.id].extra else ""
         page.note((390, 116 + 22 * row), f"{sign}  {verdict.id}  {verdict.title}")
-        page.note((590, 116 + 22 * row), STATUSES[verdict.status][2])
+        page.note((590, 116 + 22 * row), STATUSES[verdict.status][2] + extra)
     listed = "; ".join(str(line) for line in todo) or "nothing"
     listed = f"{'Optional' if report.ok else 'To repair'}: {listed}"
     page.note((22, 236), listed if len(listed) < 100 else f"{listed[:96]} ...")

@@ -6,12 +6,12 @@ Each function takes a lab and returns problems, as the gates do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from vklab_course.author.lab import Cell, Lab, all_labs
-from vklab_course.definition.exercise import number_of
+from vklab_course.definition.exercise import exercises_of, number_of
 
 __all__ = ["LINK", "Section", "layout_problems", "minutes_estimate", "minutes_without", "sections"]
 
@@ -48,18 +48,28 @@ def sections(lab: Lab) -> dict[str, Section]:
 
 
 def minutes_without(lab: Lab, left_out: tuple[Section, ...]) -> int:
-    """Return the minutes of a lab without some sections: their share of the estimate is taken."""
-    skipped = tuple(cell for section in left_out for cell in section.cells)
-    share = minutes_estimate(replace(lab, cells=skipped)) / (minutes_estimate(lab) or 1)
+    """Return the minutes of a notebook without some sections, by their share of the estimate."""
+    skipped = [cell for section in left_out for cell in section.cells]
+    share = _estimate(skipped) / (_estimate(lab.cells) or 1)
     return round(lab.minutes * (1 - share))
 
 
 def minutes_estimate(lab: Lab) -> float:
-    """Return the estimated minutes of a lab: words and code to read, lines to write."""
-    words = sum(len(re.findall(r"\w+", c.text)) for c in lab.cells if c.kind == "markdown")
-    demos = [cell for cell in lab.cells if cell.kind == "code" and cell.role == "demo"]
+    """Return the estimated minutes of a lab: words and code to read, lines to write.
+
+    Cells of an extra exercise are left out.
+    """
+    known = exercises_of(lab.number)
+    extras = {key for key, exercise in known.items() if exercise.extra}
+    return _estimate(cell for cell in lab.cells if cell.exercise not in extras)
+
+
+def _estimate(given: Iterable[Cell]) -> float:
+    cells = [cell for cell in given if not cell.meta.get("extra")]  # (in a notebook)
+    words = sum(len(re.findall(r"\w+", c.text)) for c in cells if c.kind == "markdown")
+    demos = [cell for cell in cells if cell.kind == "code" and cell.role == "demo"]
     read = sum(len(cell.text.splitlines()) for cell in demos)
-    exercises = lab.named("exercise").values()
+    exercises = [cell for cell in cells if cell.role == "exercise"]
     written = sum(float(cell.meta.get("lines", 0)) for cell in exercises)
     return (
         words / WORDS_A_MINUTE
@@ -126,6 +136,7 @@ def _ids(lab: Lab) -> Iterator[str]:
 
 def _headings(lab: Lab) -> Iterator[str]:
     number, level, exercise = 0, 1, 0
+    known = exercises_of(lab.number)
     for cell, line in _heading_lines(lab):
         depth = len(line) - len(line.lstrip("#"))
         if depth > level + 1:
@@ -140,6 +151,9 @@ def _headings(lab: Lab) -> Iterator[str]:
             exercise += 1
             if not line.startswith(f"### Exercise {exercise} · "):
                 yield f"cell {cell.id}: write '### Exercise {exercise} · ...', not {line!r}"
+            own = known.get(f"{lab.number}-{exercise}")
+            if own and own.extra != line.endswith("extra)"):
+                yield f"cell {cell.id}: 'extra)' ends the headings of extra exercises only"
 
 
 def _heading_lines(lab: Lab) -> Iterator[tuple[Cell, str]]:

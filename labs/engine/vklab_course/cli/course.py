@@ -136,7 +136,8 @@ def progress(
         entries.sort(key=lambda entry: entry.name)
     if as_json:
         facts = {"path": chosen.name, "minutes": chosen.minutes, "minutes_left": left}
-        console.emit({"labs": [vars(entry) for entry in entries], **facts, "next": after})
+        labs = [{**vars(entry), "minutes_left": entry.minutes_left} for entry in entries]
+        console.emit({"labs": labs, **facts, "next": after})
         return
     known = part("definition.verdict").STATUSES
     rows = [

@@ -46,6 +46,7 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
+        extra: whether the lab's minutes leave it out, and nothing later needs it.
         by_row: whether a share of the points is that of right rows, and no score.
     """
 
@@ -59,6 +60,7 @@ class Exercise:
     seams: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     seconds: float = 10.0
+    extra: bool = False
 
     def __init__(self, variant: int = 0) -> None:
         self.variant = variant % len(self.variants)
@@ -142,6 +144,7 @@ def exercise(
     seams: Sequence[str] = (),
     needs: Sequence[str] = (),
     seconds: float | None = None,
+    extra: bool = False,
 ) -> Callable[[Kind], Kind]:
     """Register the decorated class as the definition of an exercise.
 
@@ -152,6 +155,7 @@ def exercise(
         seams: as in `Exercise`.
         needs: as in `Exercise`.
         seconds: as in `Exercise`; default: that of the kind.
+        extra: as in `Exercise`.
     """
     if not re.fullmatch(LAB + r"-p?[1-9]\d?", identifier) or not hints or not variants:
         raise ValueError(
@@ -163,6 +167,7 @@ def exercise(
         definition.id, definition.hints = identifier, tuple(hints)
         definition.variants = tuple(dict(each) for each in variants)
         definition.seams, definition.needs = tuple(seams), tuple(needs)
+        definition.extra = extra
         if seconds is not None:
             definition.seconds = seconds
         _exercises[definition.__module__, identifier] = definition

@@ -15,7 +15,7 @@ from typing import Any
 
 from vklab.errors import VklabError
 from vklab_course import words
-from vklab_course.author.lab import Lab, read_notebook
+from vklab_course.author.lab import Cell, Lab, read_notebook
 from vklab_course.author.layout import Section, minutes_without, sections
 from vklab_course.definition.exercise import number_of
 
@@ -53,14 +53,11 @@ class Stop:
         return minutes_without(self.lab, self.left_out)
 
     @property
-    def exercises(self) -> dict[str, float]:
-        """Return the points of each exercise in the sections that are not left out."""
+    def exercises(self) -> dict[str, Cell]:
+        """Return the cell of each exercise in the sections that are not left out."""
         left_out = {cell.id for section in self.left_out for cell in section.cells}
-        return {
-            key: float(cell.meta.get("points", 0))
-            for key, cell in self.lab.named("exercise").items()
-            if cell.id not in left_out
-        }
+        cells = self.lab.named("exercise")
+        return {key: cell for key, cell in cells.items() if cell.id not in left_out}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A backup of each copy from before its update lies in `work/.lab/before/`. Visite
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,13 +51,20 @@ class Progress:
     points: float
     of: float
     statuses: dict[str, str]
+    extra: list[str]
     minutes: int
-    minutes_left: int
 
     @property
     def is_done(self) -> bool:
-        """Return whether every exercise has an answer that need not be mended."""
-        return all(status in DONE for status in self.statuses.values())
+        """Return whether every exercise, extra ones apart, has an answer that may stay."""
+        return not self.minutes_left
+
+    @property
+    def minutes_left(self) -> int:
+        """Return the share of the minutes of the exercises that are not done, extra ones apart."""
+        required = [status for key, status in self.statuses.items() if key not in self.extra]
+        left = sum(status not in DONE for status in required)
+        return math.ceil(self.minutes * left / (len(required) or 1))
 
 
 def require(labs: Path, work: Path, or_empty: bool) -> None:
@@ -140,25 +148,28 @@ def _backup(path: Path) -> Path:
 
 
 def progress(path: paths.CoursePath, work: Path) -> list[Progress]:
-    """Return the progress in each lab of a path; without a saved copy nothing is solved.
-
-    The minutes that are left of a lab are the share of its exercises that is not done.
-    """
+    """Return the progress in each lab of a path; without a saved copy nothing is solved."""
     return [_progress(stop, work / f"{stop.lab.name}.ipynb") for stop in path.stops]
 
 
 def _progress(stop: paths.Stop, copy: Path) -> Progress:
-    points = stop.exercises
+    cells = stop.exercises
+    points = {key: float(cell.meta.get("points", 0)) for key, cell in cells.items()}
     shown = {k: v for k, v in _verdicts(copy).items() if k in points}
     statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
     earned = sum(
         min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
     )
-    solved = sum(status == "correct" for status in statuses.values())
-    left = sum(status not in DONE for status in statuses.values()) / (len(points) or 1)
-    minutes = stop.minutes, round(stop.minutes * left)
-    of = sum(points.values())
-    return Progress(stop.lab.name, solved, len(points), earned, of, statuses, *minutes)
+    return Progress(
+        name=stop.lab.name,
+        solved=sum(status == "correct" for status in statuses.values()),
+        exercises=len(points),
+        points=earned,
+        of=sum(points.values()),
+        statuses=statuses,
+        extra=[key for key, cell in cells.items() if cell.meta.get("extra")],
+        minutes=stop.minutes,
+    )
 
 
 def _verdicts(path: Path) -> dict[str, dict[str, Any]]:
