@@ -121,6 +121,8 @@ def test_what_a_text_names_of_its_output_is_no_fault(planted):
 def test_an_extra_exercise_is_not_in_the_minutes(planted, fixture_lab):
     whole = minutes_estimate(fixture_lab.lab)
     case = planted(CHECKS, "    seconds=2,", "    seconds=2, extra=True,")
+    cells = build.student_notebook(case.lab).cells
+    assert {c.metadata.vklab.get("id") for c in cells if c.metadata.vklab.get("extra")} == {"90-1"}
     assert whole - minutes_estimate(case.lab) == pytest.approx(9 + 3 * 0.5)
     path = case.root / SOURCE
     path.write_text(path.read_text().replace('id="l90-1t"', 'id="l90-1t" vklab={"id": "90-1"}'))

@@ -13,7 +13,7 @@ from vklab.apps import cli
 from vklab_course.cli import jupyter
 from vklab_course.cli.lab import start_page
 from vklab_course.definition.verdict import MIME
-from vklab_course.student import copies, start
+from vklab_course.student import copies, start, work
 from vklab_course.student.paths import EVERYTHING, Course, PathError
 from vklab_labs.shared import course_map
 
@@ -143,6 +143,19 @@ def test_progress_says_what_is_next_and_how_long_the_rest_is(small, tmp_path, ca
     assert ask("--path", "two")["next"] is None
     assert cli.main(["course", "progress", "--work", str(mine), "--path", "two"]) == 0
     assert "Two: 2 of 2 labs are done; about 0.0 h of" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_extra_exercise_holds_nobody_up(small, tmp_path):
+    book = nbformat.read(small / "00_a.ipynb", as_version=4)
+    book.cells[4].metadata["vklab"]["extra"] = True
+    nbformat.write(book, small / "00_a.ipynb")
+    copies.copy_labs(small, tmp_path)
+    solve(tmp_path / "00_a.ipynb", "00-1")
+    first, *_ = work.progress(Course(small).path(EVERYTHING), tmp_path)
+    assert first.extra == ["00-2"] and first.statuses["00-2"] == "not_attempted"
+    assert first.is_done and first.minutes_left == 0 and (first.solved, first.exercises) == (1, 2)
+    # What is left out of the path is extra: only its heading counts.
+    assert 55 <= Course(small).path("two").stops[0].minutes <= 60
 
 
 @pytest.mark.parametrize("made", [False, True])
