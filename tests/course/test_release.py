@@ -19,6 +19,7 @@ from support.course import class_of_students as students
 from vklab.apps import cli
 from vklab_course.author import leaks, regions, strip
 from vklab_course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab_course.author.layout import LINK
 from vklab_course.check import check
 from vklab_course.definition.exercise import exercises_of, find
 from vklab_course.grade.assignment.manifest import open_release
@@ -239,6 +240,19 @@ def test_the_release_of_all_labs_has_their_checks_and_no_line_of_a_solution(tmp_
             )
         )
         assert used and used <= kept, (lab.name, used - kept)
+
+
+def test_no_link_of_a_release_leads_to_a_lab_that_is_not_in_it(tmp_path):
+    labs = [find_lab(number, PROJECT / "labs") for number in ("09", "09b")]
+    release(labs, tmp_path / "out", "s")
+    lost = []
+    for path in (tmp_path / "out/labs").glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        lost += [t for t in LINK.findall(text) if not (path.parent / t.partition("#")[0]).exists()]
+        assert "**Next**: [lab 09b](09b_plans.ipynb)" in text or "**Next**: lab 10 rewr" in text
+    assert lost == []
+    assert [path.name for path in Course(tmp_path / "out/labs").whole()] == ["everything"]
 
 
 def test_variants_are_written_as_data_and_those_of_other_classes_are_blanked():

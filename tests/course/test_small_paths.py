@@ -97,6 +97,18 @@ def test_a_path_that_cannot_be_used_says_why(small, capsys, before, after, words
     assert words in " ".join(capsys.readouterr().err.split())
 
 
+def test_lint_finds_a_path_that_is_not_closed(small, capsys):
+    for folder in ("source", "checks", "answers"):
+        (small / folder).mkdir()
+    assert cli.main(["course", "lint"]) == 0
+    (small / "paths.toml").write_text(TWO.replace('instead_of = ["01"]', 'instead_of = ["00"]'))
+    assert cli.main(["course", "lint"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the path 'two': lab 02 needs lab 01, which is not before it" in said
+    (small / "02_c.ipynb").unlink()
+    assert cli.main(["course", "lint"]) == 1
+
+
 def test_a_path_that_lost_its_lab_is_not_shown_and_everything_is(small, capsys):
     (small / "02_c.ipynb").unlink()
     assert [path.name for path in Course(small).whole()] == [EVERYTHING]
@@ -134,7 +146,7 @@ def test_progress_says_what_is_next_and_how_long_the_rest_is(small, tmp_path, ca
     solve(mine / "00_a.ipynb", "00-1")
     assert ask()["minutes_left"] == 150 and ask()["next"] == "00_a"
     two = ask("--path", "two")
-    assert (two["next"], two["minutes_left"]) == ("02_c", 60)
+    assert (two["next"], two["minutes_left"], two["done"]) == ("02_c", 60, 1)
     assert [lab["statuses"] for lab in two["labs"]][0] == {"00-1": "correct"}
     solve(mine / "02_c.ipynb", "02-1", "incorrect")
     solve(mine / "02_c.ipynb", "02-2", "partial")

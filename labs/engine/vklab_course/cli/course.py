@@ -67,16 +67,29 @@ def lint(
         bool, typer.Option("--no-mutants", help="Do not try mutants of the solutions.")
     ] = False,
 ) -> None:
-    """Check labs with every gate that executes no notebook; exit 1 if one fails."""
-    failed = 0
+    """Check labs (all: paths, too) with every gate that executes no notebook; exit 1 if one fails."""
+    wrong = [] if numbers else _path_problems()
+    for problem in wrong:
+        console.say(problem, "red")
+    failed = bool(wrong)
     for lab in _chosen(numbers):
         problems = _problems(lab, not no_mutants)
-        failed += bool(problems)
+        failed |= bool(problems)
         for problem in problems:
             console.say(problem, "red")
         if not problems:
             console.say(f"{lab.name}: fine", "green")
     raise typer.Exit(1 if failed else 0)
+
+
+def _path_problems() -> list[str]:
+    paths = part("student.paths")
+    course = paths.Course(part("places").labs_folder())
+    try:
+        named = [course.path(name) for name in course.names if name != paths.EVERYTHING]
+    except VklabError as error:
+        return [str(error)]
+    return [gap for path in named for gap in path.gaps()]
 
 
 def _problems(lab: Any, mutants: bool) -> list[str]:
@@ -132,10 +145,11 @@ def progress(
         console.warn(f"{mine} has no copies of these labs yet; `vklab lab` makes them")
     after = next((entry.name for entry in entries if not entry.is_done), None)
     left = sum(entry.minutes_left for entry in entries)
+    done = sum(entry.is_done for entry in entries)
     if not path:
         entries.sort(key=lambda entry: entry.name)
     if as_json:
-        facts = {"path": chosen.name, "minutes": chosen.minutes, "minutes_left": left}
+        facts = {"path": chosen.name, "done": done, "minutes": chosen.minutes, "minutes_left": left}
         labs = [{**vars(entry), "minutes_left": entry.minutes_left} for entry in entries]
         console.emit({"labs": labs, **facts, "next": after})
         return
@@ -153,7 +167,6 @@ def progress(
         for entry in entries
     ]
     console.table("", ("lab", "solved", "points", "minutes left", "exercises"), rows)
-    done = sum(entry.is_done for entry in entries)
     console.say(
         f"{chosen.title}: {done} of {len(entries)} labs are done; about {paths.hours(left)} of "
         f"{paths.hours(chosen.minutes)} are left; next: {after or 'nothing'}"

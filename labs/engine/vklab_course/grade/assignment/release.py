@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.
 ALWAYS = ("digits.npz", "digits_cnn.onnx")
 DATA = re.compile(r"""\bdata\(\s*["']((?:recorded/)?[^"'/\\]+)["']""")
+LAB_LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb\)")
 # A text that imports one of these modules reads the recorded graphs, and perhaps a model.
 GRAPHS = re.compile(r"\b(?:recorded_graphs|swapped)\b")
 
@@ -98,7 +99,7 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
     write_atomic(root / places.VARIANTS, json.dumps(variants, indent=1, sort_keys=True) + "\n")
     facts = []
     for lab in labs:
-        notebook = student_notebook(lab, variants)
+        notebook = student_notebook(lab, variants, [each.name for each in labs])
         build.write_notebook(notebook, root / f"{lab.name}.ipynb")
         write_atomic(root / "checks" / f"lab_{lab.number}.py", _definitions(lab, variants))
         facts.append(_facts(lab, notebook, variants))
@@ -130,9 +131,18 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
     return made
 
 
-def student_notebook(lab: Lab, variants: dict[str, int]) -> Any:
-    """Return a lab's student notebook in the given variants, with its version in the metadata."""
+def student_notebook(lab: Lab, variants: dict[str, int], names: Collection[str]) -> Any:
+    """Return a lab's student notebook, with its version in the metadata.
+
+    Args:
+        lab: the lab.
+        variants: the variant of each exercise.
+        names: names of the released labs; a link to another one becomes plain text.
+    """
     notebook = build.student_notebook(dataclasses.replace(lab, variants=variants))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = LAB_LINK.sub(lambda m: m[0] if m[2] in names else m[1], cell.source)
     notebook.metadata["vklab"] = {
         **notebook.metadata["vklab"],
         "version": manifest.lab_version(notebook.cells),
