@@ -67,7 +67,7 @@ def lint(
         bool, typer.Option("--no-mutants", help="Do not try mutants of the solutions.")
     ] = False,
 ) -> None:
-    """Check labs (all: paths, too) with every gate that executes no notebook; exit 1 if one fails."""
+    """Check labs, and all paths, by gates that execute no notebook; exit 1 if one fails."""
     wrong = [] if numbers else _path_problems()
     for problem in wrong:
         console.say(problem, "red")
