@@ -83,7 +83,7 @@ wrong("04-1", says="used shared arrays 130 times: its own share needs 5")(
     SHARED + "uint i = id.x, at = i % 64; if (i < params.count) s[at] = x[i];" + SYNC
     + "if (at == 0) for (uint k = 0; k < 64; ++k) { float p = max(s[k], 0.0); t[k] = p * p; }"
     + SYNC + "if (i < params.count) y[i] = t[at]; }")
-wrong("04-1", says="all must arrive at each barrier")(
+wrong("04-1", says="did not come to barrier 1, where")(
     SHARED + "if (id.x >= params.count) return; s[id.x % 64] = x[id.x];" + SYNC
     + SQUARE.replace("x[id.x]", "s[id.x % 64]"))
 wrong("04-1", says="has 1024 invocations; the host")(MAP.replace("(64", "(1024") + SQUARE)

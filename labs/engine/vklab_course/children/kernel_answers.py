@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,13 +16,14 @@ import numpy as np
 from vklab_course import words
 from vklab_course.children.kernel_child import GUARD_WORD
 from vklab_course.children.run_kernel import Run
-from vklab_course.counting import shapes
+from vklab_course.counting import arrivals, observe, shapes
 from vklab_course.counting.observe import Observed, observe_kernel
 from vklab_course.definition.case import Case, Got
 from vklab_course.definition.exercise import Exercise
 from vklab_course.definition.report import Differs, Report
+from vklab_course.definition.verdict import FOLLOWS, Verdict
 
-__all__ = ["Kernel", "KernelAnswers", "is_glsl", "named"]
+__all__ = ["Kernel", "KernelAnswers", "is_glsl", "named", "runs_of"]
 
 WORDS = {
     "compile_error": "the kernel does not compile:\n{}",
@@ -43,6 +45,7 @@ FORMATS = {
     "q": "int64_t",
 }
 COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
+BARRIER = re.compile(r"barrier", re.I)
 POWER = re.compile(r"[\w)\]]\s*\*\*\s*[\w(]")  # Python's power
 # For each element of an invocation: most turns of loops, in general and where an element needs one
 # element of each input; there also most uses of shared arrays.
@@ -57,6 +60,11 @@ def is_glsl(text: str) -> bool:
 def named(text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return buffers by their names in a kernel: in GLSL the block's name, in capitals."""
     return {name.upper() if is_glsl(text) else name: a for name, a in arrays.items()}
+
+
+def runs_of(text: str, cases: Sequence[Case]) -> list[Run]:
+    """Return the dispatch of each case, for this kernel."""
+    return [Run(named(text, arrays), *rest) for arrays, *rest in (case.args for case in cases)]
 
 
 class KernelAnswers:
@@ -75,9 +83,7 @@ class KernelAnswers:
 
     def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
         """Return one dispatch for each case; a kernel prints nothing."""
-        runs = [
-            Run(named(self.text, arrays), *rest) for arrays, *rest in (case.args for case in cases)
-        ]
+        runs = runs_of(self.text, cases)
         done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
         return [
             _got(result, self.text, number, len(done)) for number, result in enumerate(done, 1)
@@ -193,6 +199,31 @@ class Kernel(Exercise):
         if got.unused:
             report.note(f"{words.never_used(got.unused)} by the kernel; the dispatch supplies it")
         getattr(self, f"_{report.part}")(case, got, report)
+
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return a verdict that names those who do not arrive at a barrier, before all else.
+
+        Args:
+            answer: the kernel.
+            cases: the cases that it was judged on.
+            verdict: the verdict on it.
+        """
+        if verdict.status != "incorrect" or not BARRIER.search(COMMENT.sub("", answer)):
+            return verdict
+        runs = runs_of(answer, cases)
+        number, said = arrivals.absent(answer, runs, seconds=15.0, variables=observe.PINNED)
+        if not said:
+            return verdict
+        said = f"on {cases[number].on}: {said}"
+        first, parts = "", []
+        for part in verdict.parts:
+            if not part.passed:
+                also = "" if shapes.ALL_ARRIVE in part.message else f"\n{part.message}"
+                told = FOLLOWS.format(first) if first else said + also
+                part, first = replace(part, message=told), first or part.name
+            parts.append(part)
+        messages = verdict.messages if parts else (*verdict.messages, said)
+        return replace(verdict, parts=tuple(parts), messages=messages)
 
     def _first_values(self, case: Case, got: Observed, report: Report) -> None:
         """Leave a further aspect without a judgement where the values are wrong."""

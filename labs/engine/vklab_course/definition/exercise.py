@@ -19,6 +19,7 @@ import numpy as np
 
 from vklab_course.definition.case import Case
 from vklab_course.definition.report import Report
+from vklab_course.definition.verdict import Verdict
 from vklab_course.places import VARIANTS, labs_folder
 
 __all__ = [
@@ -46,14 +47,12 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
-        by_row: whether a share of the points is that of right rows, and no score.
     """
 
     id: str = ""
     takes: ClassVar[str] = "function"
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
-    by_row: ClassVar[bool] = False
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
@@ -97,6 +96,16 @@ class Exercise:
             report: where differences are told.
         """
         report.equal(got, case.expected)
+
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return the verdict as a notebook shows it: explained. Grading shows it as it is.
+
+        Args:
+            answer: what was judged.
+            cases: the cases that it was judged on.
+            verdict: the verdict on it.
+        """
+        return verdict
 
 
 class Function(Exercise):

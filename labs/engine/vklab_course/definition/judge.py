@@ -75,7 +75,7 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
     return Verdict(
         exercise.id,
         exercise.title,
-        _status(parts, exercise.by_row),
+        _status(parts),
         round(sum(part.earned for part in parts), 2),
         exercise.points,
         tuple(parts),
@@ -83,13 +83,13 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
     )
 
 
-def _status(parts: Sequence[Part], by_row: bool) -> str:
-    """Return correct, incorrect, or partial: valid, and only scores could be better."""
+def _status(parts: Sequence[Part]) -> str:
+    """Return correct, incorrect, or partial: valid, and only scores or rows could be better."""
     missed = [part for part in parts if not part.passed]
     if parts and not missed:
         return "correct"
     valid = all(part.share >= 0 for part in missed) and any(part.earned for part in parts)
-    return "partial" if valid and not by_row else "incorrect"
+    return "partial" if valid else "incorrect"
 
 
 def _stopped(exercise: Exercise, status: str, message: str) -> Verdict:

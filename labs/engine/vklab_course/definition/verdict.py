@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
+__all__ = ["FOLLOWS", "MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
 
 MIME = "application/vnd.vklab.verdict+json"
 # A sentence of `attempt` in place of an answer.
@@ -25,6 +25,8 @@ STATUSES = {
     "skipped": ("–", "#999999", "skipped"),
     "recorded": ("✎", "#56B4E9", "recorded"),
 }
+# The message of a part that fails because another one does.
+FOLLOWS = "this follows from {!r}: mend that first"
 PART_MARKS = {"ok": "✔", "part": "◐", "no": "✘"}
 
 
