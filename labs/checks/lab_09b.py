@@ -335,6 +335,11 @@ class SmallPeakOrder(Function):
     ),
 )
 class WhereItStops(Predict):
+    options = {
+        name: (*(node for node, *_ in nodes), "none")
+        for name, (_, nodes) in MODELS.items()
+        if name != "asked"
+    }
     right = {"flatten": "none", "top": "topk", "select": "turn"}
     explains = (
         "In flatten the new shape follows from the shape of x: no node stops. In top k "
@@ -355,6 +360,7 @@ class NewEntries(Predict):
 
 @exercise("09b-p3", hints=("Must anything be known about operators that come later?",))
 class WhoCan(Predict):
+    options = dict.fromkeys(("python_if", "fuse", "nonzero", "free"), ("eager", "ahead", "both"))
     right = {"python_if": "eager", "fuse": "ahead", "nonzero": "both", "free": "both"}
     explains = (
         "A branch of Python needs Python between two operators. Fusing Relu into the Conv "

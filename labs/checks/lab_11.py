@@ -463,6 +463,7 @@ class MovesUnderCap(Function):
 
 @exercise("11-p1", hints=("Which of the three repeats the same small block many times?",))
 class SavesMost(Predict):
+    options = {"network": ("unet", "resnet50", "bert_base")}
     explains = (
         "BERT is twelve equal layers, and all use the same bytes in turn. U-Net keeps "
         "results of its first half for the second, so many bytes are live at once."

@@ -508,6 +508,7 @@ class Views(Predict):
 
 @exercise("12b-p3", hints=("One queue takes its submissions in order. What does the first want?",))
 class ReaderFirst(Predict):
+    options = dict.fromkeys(("no_wait", "waits_for_1"), ("old", "new", "never"))
     explains = (
         "Without a wait the reader runs first and sees old bytes. With the wait, it holds "
         "up the queue for a value that only the submission behind it would set. With two "

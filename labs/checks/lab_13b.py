@@ -458,6 +458,7 @@ class StagedCopies(Predict):
 
 @exercise("13b-p2", hints=("What does one device lack: some elements of C, or part of each sum?",))
 class GatherOrSum(Predict):
+    options = dict.fromkeys(("columns", "rows"), ("gather", "add"))
     explains = (
         "Cut by columns, each device has whole elements of C, but not all of them: gather. "
         "Cut by rows, each device has every element of C, but only part of its sum: add."

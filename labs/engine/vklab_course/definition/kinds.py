@@ -16,6 +16,8 @@ from vklab_course.definition.verdict import Verdict
 
 __all__ = ["Choice", "Predict", "Question", "Text"]
 
+LARGEST = 1e300  # of a predicted number; infinity and NaN are none
+
 
 @dataclass(frozen=True)
 class Question:
@@ -122,14 +124,28 @@ class Predict(Exercise):
 
     Attributes:
         right: the right value by name.
+        options: by name, the texts to choose from; a number and a bool need none.
         explains: the explanation, shown after the student has committed to values.
     """
 
     takes = "prediction"
     marked = False
     right: ClassVar[Mapping[str, Any]] = {}
+    options: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     explains: ClassVar[str] = ""
 
     def answers(self) -> Mapping[str, Any]:
         """Return the right value by name."""
         return self.right
+
+    def wanted(self, name: str, said: Any) -> str:
+        """Return what kind of value a name takes, or "" where `said` is one."""
+        right = self.answers()[name]
+        if name in self.options:
+            is_one = isinstance(said, str) and said in self.options[name]
+            return "" if is_one else f"one of {', '.join(map(repr, self.options[name]))}"
+        if isinstance(right, bool):
+            return "" if isinstance(said, bool | np.bool_) else "True or False"
+        number = isinstance(said, int | float | np.integer | np.floating)
+        fits = number and not isinstance(said, bool) and abs(said) < LARGEST
+        return "" if fits else "a number"
