@@ -81,12 +81,14 @@ class Got:
         value: the result, or the `Raised`.
         message: the reason, where there is no result.
         changed: the name of an argument that the answer has changed, or "".
+        printed: what the answer printed, its first characters.
     """
 
     how: str
     value: Any = None
     message: str = ""
     changed: str = ""
+    printed: str = ""
 
     @property
     def raised(self) -> Raised | None:

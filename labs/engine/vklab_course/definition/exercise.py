@@ -11,12 +11,14 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from vklab_course.definition import calls
 from vklab_course.definition.case import Case
 from vklab_course.definition.report import Report
 from vklab_course.definition.verdict import Verdict
@@ -47,12 +49,14 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
+        follows: for a part, an earlier one: where that fails, the message of this one is there.
     """
 
     id: str = ""
     takes: ClassVar[str] = "function"
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
+    follows: ClassVar[Mapping[str, str]] = {}
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
@@ -110,6 +114,24 @@ class Exercise:
 
 class Function(Exercise):
     """An answer that is called."""
+
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return the verdict with the failing case of each part as a call for a cell.
+
+        Args:
+            answer: what was judged.
+            cases: the cases that it was judged on.
+            verdict: the verdict on it.
+        """
+        parts, shown = [], {-1}
+        for part in verdict.parts:
+            if part.case not in shown:
+                shown.add(part.case)
+                call = calls.call_text(self.title, self.id, cases[part.case], part.case + 1)
+                said = f"{part.message}\nto repeat it in a cell: {call}" if call else part.message
+                part = replace(part, message=said)
+            parts.append(part)
+        return replace(verdict, parts=tuple(parts))
 
 
 class Value(Exercise):

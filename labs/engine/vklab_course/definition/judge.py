@@ -6,7 +6,9 @@ the cases.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from vklab_course import seam, words
@@ -15,12 +17,14 @@ from vklab_course.definition.case import Case, Got
 from vklab_course.definition.codec import CodecError, Raised
 from vklab_course.definition.exercise import Exercise
 from vklab_course.definition.report import Differs, Report
-from vklab_course.definition.verdict import Part, Verdict
+from vklab_course.definition.verdict import FOLLOWS, Part, Verdict
 
 __all__ = ["Answers", "LocalAnswers", "judge"]
 
 # Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
 SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
+EXPECTED = re.compile(r"expected (.+?)(?:, got .*)?$", re.S)  # of a message
+ARGUMENT = re.compile(r".*(?=your function changed its argument)", re.S)
 CHANGED = (
     "the results are right, but whoever calls your function goes on with the arguments: "
     "change a copy, `list(x)`, `dict(x)` or `x.copy()`, and in nested data the copy of "
@@ -66,12 +70,10 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
         if got.how == "refused" or (got.raised and got.raised.message == seam.REFUSAL):
             return _stopped(exercise, "incorrect", got.message or seam.REFUSAL)
     notes: list[str] = []
-    parts = [
-        _part(exercise, key, list(zip(cases, results, strict=True)), notes)
-        for key in exercise.parts
-    ]
-    if printed:
-        notes.append(f"your answer printed:\n{_cut(printed, SHOWN).rstrip()}")
+    parts = _parts(exercise, list(zip(cases, results, strict=True)), notes)
+    failed = next((part.case for part in parts if part.case >= 0), -1)
+    if said := printed if failed < 0 else results[failed].printed:
+        notes.append(f"your answer printed:\n{_cut(said, SHOWN).rstrip()}")
     return Verdict(
         exercise.id,
         exercise.title,
@@ -101,22 +103,51 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n... ({len(text)} characters)"
 
 
+def _parts(exercise: Exercise, pairs: Sequence[tuple[Case, Got]], notes: list[str]) -> list[Part]:
+    """Return the parts: one mistake has one message, and other parts say where it stands."""
+    parts: list[Part] = []
+    failed: dict[str, tuple[str, str]] = {}  # title and message of the part, by its key
+    for key, (title, points) in exercise.parts.items():
+        part = _part(exercise, key, pairs, notes)
+        if part.case >= 0:
+            error = _wrongly_raised(*pairs[part.case])
+            same = sum(_wrongly_raised(*pair) == error for pair in pairs) if error else 0
+            cause = error or ARGUMENT.sub("", part.message)
+            told = next((name for name, known in failed.values() if known == cause), "")
+            told = failed.get(exercise.follows.get(key, ""), (told,))[0]
+            failed[key] = title, cause
+            if told:
+                part = Part(title, points, False, FOLLOWS.format(told))
+            elif same > 1:
+                said = f"{part.message}; the same error in {same} of {len(pairs)} cases"
+                part = replace(part, message=said)
+        parts.append(part)
+    return parts
+
+
+def _wrongly_raised(case: Case, got: Got) -> str:
+    """Return the text of an error that the answer raised and should not have raised, or ""."""
+    raises = case.expected.kind if isinstance(case.expected, Raised) else ""
+    return got.raised.text if got.raised and raises not in got.raised.kinds else ""
+
+
 def _part(
     exercise: Exercise, key: str, pairs: Sequence[tuple[Case, Got]], notes: list[str]
 ) -> Part:
     """Return one part: passed, or with the message of its first difference."""
     title, points = exercise.parts[key]
     report = Report(key, notes)
-    asked = [(case, got) for case, got in pairs if case.part in ("", key)]
-    try:
-        for case, got in asked:
+    asked = [n for n, (case, _) in enumerate(pairs) if case.part in ("", key)]
+    for number in asked:
+        case, got = pairs[number]
+        try:
             report.on(case.on or _in_words(case))
             _compare(exercise, case, got, report)
             if got.changed:
                 report.note(CHANGED)
                 report.expect(False, f"your function changed its argument {got.changed}")
-    except Differs as difference:
-        return Part(title, points, False, _cut(str(difference), CHARACTERS))
+        except Differs as difference:
+            return Part(title, points, False, _cut(str(difference), CHARACTERS), case=number)
     if not asked:
         return Part(title, points, False, "no case asks for this part")
     if report.scored:
@@ -139,7 +170,9 @@ def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
             "stop? does it try more possibilities than it needs?",
         )
     elif got.how == "raised" and got.raised is not None:
-        report.expect(raises and raises.kind in got.raised.kinds, f"raised {got.raised.text}")
+        wanted = raises.kind if raises else _wanted(exercise, case, report.part)
+        said = f"; expected {wanted}" if wanted else ""
+        report.expect(not _wrongly_raised(case, got), f"raised {got.raised.text}{said}")
     elif got.how != "returned":
         report.expect(False, got.message or "not asked, because an earlier call did not end")
     elif raises:
@@ -156,3 +189,15 @@ def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
                 f"expected another kind of result, got {words.short(got.value)} "
                 f"({type(error).__name__})",
             )
+
+
+def _wanted(exercise: Exercise, case: Case, part: str) -> str:
+    """Return what a part expects on a case, by its message on an answer of None; or ""."""
+    try:
+        exercise.compare(case, None, Report(part))
+    except Differs as difference:
+        found = EXPECTED.match(str(difference))
+        return found[1] if found else ""
+    except Exception:
+        return ""  # a comparison that None breaks
+    return "None"

@@ -45,6 +45,7 @@ class Part:
         passed: whether all of them are earned.
         message: what was expected on which input.
         share: share of the points that is earned; between 0 and 1 for a score.
+        case: the number of the case that the message is on, from 0; -1 for none.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Part:
     passed: bool
     message: str = ""
     share: float = -1.0
+    case: int = -1
 
     @property
     def earned(self) -> float:
