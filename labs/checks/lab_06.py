@@ -90,12 +90,14 @@ class FindHazards(Function):
         ):
             yield Case("kinds", (listed,))
         for barriers in ([], [0], [1], [2], [3], [4], [1, 3], [4, 0, 2], [2, 2]):
-            yield Case("barriers", ([write, both, read, write],), {"barriers": barriers})
+            commands = [write, both, read, write]
+            yield Case("barriers", (commands,), {"barriers": barriers}, mixed=True)
         for part in self.parts:
             for count in (4, 6, 7):
                 drawn = random.choice(count, 1 + count // 3, replace=False)
                 numbers = drawn.tolist() if part == "barriers" else []
-                yield Case(part, (_commands(random, count),), {"barriers": numbers})
+                drawn_list = _commands(random, count)
+                yield Case(part, (drawn_list,), {"barriers": numbers}, mixed=True)
 
     def expected(self, case: Case) -> Any:
         return all_hazards(*case.args, **case.named)

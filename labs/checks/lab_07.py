@@ -64,7 +64,7 @@ class Spread(Kernel):
         return np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)
 
     def _tree(self, case: Case, got: Observed, report: Report) -> None:
-        self._first_values(case, got, report)
+        self._values(case, got, report)
         report.expect(
             "mirrored" in got.dispatches,
             "the kernel has subgroup operations, and they "
@@ -106,7 +106,7 @@ class Spread(Kernel):
             ),
         ):
             report.expect(not said, said)
-        self._first_values(case, got, report)
+        self._values(case, got, report)
 
 
 # ------------------------------------------------------------------------------- any width
@@ -291,7 +291,7 @@ class Softmax(Kernel):
     _large = _values
 
     def _loads(self, case: Case, got: Observed, report: Report) -> None:
-        self._first_values(case, got, report)
+        self._values(case, got, report)
         x, share = self.name_in(got, "x"), 2 * -(-case.args[2]["columns"] // 64)
         often = int(got.counts.reads[x].max())
         report.expect(

@@ -81,7 +81,7 @@ class Histogram(Kernel):
         report.equal(values, case.expected.astype(np.int64))
 
     def _private(self, case: Case, got: Observed, report: Report) -> None:
-        self._first_values(case, got, report)
+        self._values(case, got, report)
         counts, y, x = got.counts, self.name_in(got, "y"), self.name_in(got, "x")
         report.expect(
             np.prod(counts.local) == LOCAL,
@@ -136,7 +136,7 @@ class Histogram(Kernel):
             shapes.order_matters(got, [y]),
         ):
             report.expect(not said, said)
-        self._first_values(case, got, report)
+        self._values(case, got, report)
 
 
 # ------------------------------------------------------------------------------- transactions

@@ -80,6 +80,7 @@ class FindLifetimes(Function):
     parts = {"steps": ("first and last step, outputs alive to the end", 2),
              "views": ("a view lengthens the lifetime of the value that it shows", 2),
              "orders": ("an order that cannot run is refused", 1)}  # fmt: skip
+    follows = {"views": "steps"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         a, b, c = ("Conv", ("x",), ("a",)), ("Relu", ("a",), ("b",)), ("Add", ("a", "b"), ("c",))
@@ -122,9 +123,11 @@ class FindLifetimes(Function):
             yield Case("orders", (nodes, ["c"]), on=f"nodes={words.short(nodes)}")
         for name in NAMES:
             nodes, outputs, _ = _window(random, name, 9)
-            yield Case("steps" if name in ("resnet50", "unet") else "views", (nodes, outputs))
+            part = "steps" if name in ("resnet50", "unet") else "views"
+            yield Case(part, (nodes, outputs), mixed=True)
             for order in (nodes, nodes[::-1]):
-                yield Case("orders", (order, outputs), on=f"nodes={words.short(order)}")
+                on = f"nodes={words.short(order)}"
+                yield Case("orders", (order, outputs), on=on, mixed=True)
 
     def expected(self, case: Case) -> Any:
         return all_lifetimes(*case.args)

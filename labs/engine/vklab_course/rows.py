@@ -59,7 +59,8 @@ def no_option(case: Case, got: Mapping[str, Any], name: str) -> str:
     plain = isinstance(said, str | int | np.integer) and type(said) is not bool
     if plain and said in options:
         return ""
-    return f"{name!r}: got {words.short(said)}; choose one of {', '.join(map(repr, options))}"
+    given = repr(said) if type(said) is float else words.short(said)
+    return f"{name!r}: got {given}; choose one of {', '.join(map(repr, options))}"
 
 
 def wrong_rows(case: Case, got: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,30 @@ from __future__ import annotations
 from vklab_course import words
 from vklab_course.definition.case import Case
 
-__all__ = ["call_text"]
+__all__ = ["call_text", "in_words", "shown"]
 
 LONGEST = 500  # characters of a call that is written out
+
+
+def in_words(case: Case) -> str:
+    """Return the input of a case in the words of its definition, else its arguments, cut short."""
+    listed = [words.short(a) for a in case.args]
+    listed += [f"{key}={words.short(value)}" for key, value in case.named.items()]
+    return case.on or ", ".join(listed)
+
+
+def shown(message: str, call: str, case: Case) -> str:
+    """Return a message on a case, with the case as a call on a line of its own.
+
+    Args:
+        message: the message, which begins with the case in words.
+        call: what `call_text` returns for the case.
+        case: the case.
+    """
+    own = case.on.startswith(f"{call.partition('(')[0]}(")  # these words are a call already
+    if call and (own or not case.on) and "given(" not in call:
+        return f"{case.on or call}\n{message.removeprefix(f'on {in_words(case)}: ')}"
+    return f"{message}\nto repeat it in a cell: {call}" if call else message
 
 
 def call_text(title: str, identifier: str, case: Case, number: int) -> str:

@@ -49,7 +49,7 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
-        follows: for a part, an earlier one: where that fails, the message of this one is there.
+        follows: for a part, another one that it needs: while that fails, it says no more.
     """
 
     id: str = ""
@@ -127,9 +127,9 @@ class Function(Exercise):
         for part in verdict.parts:
             if part.case not in shown:
                 shown.add(part.case)
-                call = calls.call_text(self.title, self.id, cases[part.case], part.case + 1)
-                said = f"{part.message}\nto repeat it in a cell: {call}" if call else part.message
-                part = replace(part, message=said)
+                case = cases[part.case]
+                call = calls.call_text(self.title, self.id, case, part.case + 1)
+                part = replace(part, message=calls.shown(part.message, call, case))
             parts.append(part)
         return replace(verdict, parts=tuple(parts))
 

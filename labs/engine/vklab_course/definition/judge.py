@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from vklab_course import seam, words
-from vklab_course.definition import stub
+from vklab_course.definition import calls, stub
 from vklab_course.definition.case import Case, Got
 from vklab_course.definition.codec import CodecError, Raised
 from vklab_course.definition.exercise import Exercise
@@ -105,24 +105,30 @@ def _cut(text: str, most: int) -> str:
 
 def _parts(exercise: Exercise, pairs: Sequence[tuple[Case, Got]], notes: list[str]) -> list[Part]:
     """Return the parts: one mistake has one message, and other parts say where it stands."""
-    parts: list[Part] = []
-    failed: dict[str, tuple[str, str]] = {}  # title and message of the part, by its key
-    for key, (title, points) in exercise.parts.items():
-        part = _part(exercise, key, pairs, notes)
-        if part.case >= 0:
-            error = _wrongly_raised(*pairs[part.case])
-            same = sum(_wrongly_raised(*pair) == error for pair in pairs) if error else 0
-            cause = error or ARGUMENT.sub("", part.message)
-            told = next((name for name, known in failed.values() if known == cause), "")
-            told = failed.get(exercise.follows.get(key, ""), (told,))[0]
-            failed[key] = title, cause
-            if told:
-                part = Part(title, points, False, FOLLOWS.format(told))
-            elif same > 1:
-                said = f"{part.message}; the same error in {same} of {len(pairs)} cases"
-                part = replace(part, message=said)
-        parts.append(part)
-    return parts
+    parts = {key: _part(exercise, key, pairs, notes) for key in exercise.parts}
+    failed = {key: part for key, part in parts.items() if part.case >= 0}
+    causes = {key: _cause(part, *pairs[part.case]) for key, part in failed.items()}
+    own = [key for key, part in failed.items() if not pairs[part.case][0].mixed]
+    for key, part in failed.items():
+        told = next(name for name in causes if causes[name] == causes[key])
+        if told == key and exercise.follows.get(key) in own:
+            told = exercise.follows[key]
+        if told == key and own and key not in own:
+            told = own[0]
+        error = _wrongly_raised(*pairs[part.case])
+        same = sum(_wrongly_raised(*pair) == error for pair in pairs)
+        if told != key:
+            said = FOLLOWS.format(failed[told].name)
+            parts[key] = Part(part.name, part.points, False, said)
+        elif error and same > 1:
+            said = f"{part.message}; the same error in {same} of {len(pairs)} cases"
+            parts[key] = replace(part, message=said)
+    return list(parts.values())
+
+
+def _cause(part: Part, case: Case, got: Got) -> str:
+    """Return what a part fails by: an error whatever the case is, else its message."""
+    return _wrongly_raised(case, got) or ARGUMENT.sub("", part.message)
 
 
 def _wrongly_raised(case: Case, got: Got) -> str:
@@ -138,10 +144,11 @@ def _part(
     title, points = exercise.parts[key]
     report = Report(key, notes)
     asked = [n for n, (case, _) in enumerate(pairs) if case.part in ("", key)]
+    asked.sort(key=lambda n: pairs[n][0].mixed)
     for number in asked:
         case, got = pairs[number]
         try:
-            report.on(case.on or _in_words(case))
+            report.on(calls.in_words(case))
             _compare(exercise, case, got, report)
             if got.changed:
                 report.note(CHANGED)
@@ -153,12 +160,6 @@ def _part(
     if report.scored:
         return Part(title, points, report.share >= 1, report.scored, report.share)
     return Part(title, points, True)
-
-
-def _in_words(case: Case) -> str:
-    listed = [words.short(a) for a in case.args]
-    listed += [f"{key}={words.short(value)}" for key, value in case.named.items()]
-    return ", ".join(listed)
 
 
 def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
