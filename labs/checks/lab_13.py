@@ -235,7 +235,8 @@ class CheapestCut(Function):
             ),
         )
         for part, count in (("few", 6), ("few", 8), ("able", 7), ("able", 8)):
-            yield Case(part, _times(random, price, count), on=f"{count} nodes")
+            times = _times(random, price, count)
+            yield Case(part, times, on=f"{count} nodes", mixed=part == "able")
         for block in (0, 5, 8):
             yield Case("many", _times(random, price, 48, block), on="48 nodes")
 

@@ -69,9 +69,9 @@ def code(value: Any) -> str:
     if isinstance(value, tuple | list):
         inner = ", ".join(map(code, value)) + ("," if len(value) == 1 else "")
         return f"({inner})" if isinstance(value, tuple) else f"[{inner.rstrip(',')}]"
-    if isinstance(value, set | frozenset) and value:
-        inner = f"{{{', '.join(sorted(map(code, value)))}}}"
-        return inner if isinstance(value, set) else f"frozenset({inner})"
+    if isinstance(value, set | frozenset):
+        inner = f"{{{', '.join(sorted(map(code, value)))}}}" if value else ""
+        return inner if value and isinstance(value, set) else f"{type(value).__name__}({inner})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{code(key)}: {code(one)}" for key, one in value.items()) + "}"
     raise TypeError(f"no code for a {type(value).__name__}")

@@ -23,7 +23,7 @@ __all__ = ["Answers", "LocalAnswers", "judge"]
 
 # Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
 SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
-EXPECTED = re.compile(r"expected (.+?)(?:, got .*)?$", re.S)  # of a message
+EXPECTED = re.compile(r"expected (.+?)(?:[,;] got .*)?$", re.S)  # of a message
 ARGUMENT = re.compile(r".*(?=your function changed its argument)", re.S)
 CHANGED = (
     "the results are right, but whoever calls your function goes on with the arguments: "
@@ -144,7 +144,7 @@ def _part(
     title, points = exercise.parts[key]
     report = Report(key, notes)
     asked = [n for n, (case, _) in enumerate(pairs) if case.part in ("", key)]
-    asked.sort(key=lambda n: pairs[n][0].mixed)
+    asked.sort(key=lambda n: (pairs[n][1].how == "not_run", pairs[n][0].mixed))
     for number in asked:
         case, got = pairs[number]
         try:
@@ -154,6 +154,7 @@ def _part(
                 report.note(CHANGED)
                 report.expect(False, f"your function changed its argument {got.changed}")
         except Differs as difference:
+            number = -1 if got.how == "not_run" else number  # the case says nothing
             return Part(title, points, False, _cut(str(difference), CHARACTERS), case=number)
     if not asked:
         return Part(title, points, False, "no case asks for this part")
@@ -193,12 +194,16 @@ def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
 
 
 def _wanted(exercise: Exercise, case: Case, part: str) -> str:
-    """Return what a part expects on a case, by its message on an answer of None; or ""."""
-    try:
-        exercise.compare(case, None, Report(part))
-    except Differs as difference:
-        found = EXPECTED.match(str(difference))
-        return found[1] if found else ""
-    except Exception:
-        return ""  # a comparison that None breaks
-    return "None"
+    """Return what a part expects on a case: the oracle's result, where that is an answer.
+
+    Else, as where the oracle only counts, what the message on an answer of None says; or "".
+    """
+    for answer in (case.expected, None):
+        try:
+            exercise.compare(case, answer, Report(part))
+            return words.short(answer)
+        except Differs as difference:
+            found = EXPECTED.match(str(difference))
+        except Exception:
+            found = None  # a comparison that this value breaks
+    return found[1] if found else ""
