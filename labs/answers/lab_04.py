@@ -126,10 +126,10 @@ def second_row_too_early(count, size=64):
 
 
 for answer, says in (
-    (lambda count, size=64: (count // size, 1, 1), "on 1000, 64: expected (16, 1, 1), got (15, 1"),
-    (lambda count, size=64: (count // size + 1, 1, 1), "on 1024, 64: expected (16, 1, 1), got (17"),
+    (lambda count, size=64: (count // size, 1, 1), "workgroups(1000, 64)\n"),
+    (lambda count, size=64: (count // size + 1, 1, 1), "workgroups(1024, 64)\n"),
     (lambda count, size=64: (up(count, size), 1, 1), "expected (32768, 2, 1), got (65536, 1, 1)"),
-    (lambda count, size=64: (max(up(count, size), 1), 1, 1), "on 0, 64: expected (0, 1, 1), got"),
+    (lambda count, size=64: (max(up(count, size), 1), 1, 1), "workgroups(0, 64)\n"),
     (second_row_too_early, "(that is 65535 workgroups of 64): expected (65535, 1, 1), got (32768"),
     (lambda count, size=64: print(up(count, size)), "three ints in a tuple, got None"),
     (lambda count, size=64: up(count, size), "expected (16, 1, 1): three ints in a tuple, got 16"),

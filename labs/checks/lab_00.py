@@ -132,7 +132,8 @@ class RepairList(Function):
             reports.append(("once", ", ".join(rows)))
         for part, text in reports:
             rows = text.translate(lines)
-            yield Case(part, (made_up(rows),), on=f"checks: {rows}")
+            minor = " (minor: not essential)" if "minor" in rows else ""
+            yield Case(part, (made_up(rows),), on=f"checks: {rows}{minor}")
 
     def expected(self, case: Case) -> Any:
         checks = case.args[0].checks

@@ -323,6 +323,7 @@ class Admissible(Function):
         wishes: tuple[str, ...] = (),
     ) -> Case:
         on = f"{', '.join(machines) or 'no machine'}; {job}" + f"; wishes {wishes}" * bool(wishes)
+        on += "" if dict(table) == dict(BACKENDS) else "; the facts are made up"
         return Case(part, (dict(table), machines, job, *([wishes] if wishes else [])), on=on)
 
     def expected(self, case: Case) -> Any:

@@ -124,6 +124,7 @@ class Workgroups(Function):
         "row": ("one row: enough workgroups, and not one too many", 2),
         "rows": ("near the limit and above it: rows along y", 2),
     }
+    follows = {"rows": "row"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         limit, row = self.params["limit"], self.params["row"]

@@ -97,8 +97,8 @@ class Choice(Value):
         """
         if verdict.status == "correct":
             reasons = cases[0].facts.get("reasons", {})  # which older releases do not have
-            said = (f"{name}: {reason}" for name, reason in reasons.items())
-            return replace(verdict, messages=(*verdict.messages, *said))
+            told = (f"{name}: {reason}" for name, reason in reasons.items())
+            return replace(verdict, messages=(*verdict.messages, *told))
         if not verdict.parts or verdict.parts[0].share < 0:
             return verdict  # the answer is no dictionary of these questions
         key = self.id, self.variant
