@@ -96,6 +96,7 @@ class RankMemoryTypes(Function):
     parts = {"mask": ("the mask and the required flags are obeyed", 1),
              "budget": ("a heap without room drops out", 1),
              "order": ("preferred flags first, then room, then the lower index", 2)}  # fmt: skip
+    follows = {"budget": "mask", "order": "mask budget"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         percent = self.params["percent"]

@@ -37,6 +37,7 @@ class KernelInterface(Function):
     parts = {"numbers": ("one slot for each buffer, by its binding number", 1),
              "types": ("each slot is one storage buffer", 1),
              "range": ("the range covers the struct, and no more", 1)}  # fmt: skip
+    follows = {"types": "numbers"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case(args=({"a": 0, "b": 1, "y": 2}, ("uint",)), on="vector_add")

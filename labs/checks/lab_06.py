@@ -130,6 +130,7 @@ class FewestBarriers(Function):
         "barriers": ("every hazard has a barrier, with as few barriers as possible", 3),
         "proof": ("as many hazards as barriers, of which no two can share one", 2),
     }
+    follows = {"proof": "barriers"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for text in ("01", "03 24 36", "02 24", "04 35 12", "23 01", "05 01 45", "03 14 25 36", ""):
@@ -320,6 +321,7 @@ class RingPlan(Function):
     parts = {"places": ("the place of each piece", 1),
              "waits": ("late enough to be safe, and no later", 2),
              "laps": ("many pieces, sizes of all kinds", 1)}  # fmt: skip
+    follows = {"laps": "places waits"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for sizes, ring in (

@@ -198,6 +198,7 @@ class LaneTurns(Function):
         "full": ("subgroups without a missing lane", 2),
         "rest": ("a last subgroup with missing lanes", 1),
     }
+    follows = {"rest": "full"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case("full", ([3, 1, 0, 2], 4))

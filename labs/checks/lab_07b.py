@@ -156,6 +156,7 @@ class Transactions(Function):
     parts = {"conflicts": ("different words of one bank take turns", 2),
              "broadcast": ("a word that several lanes need is fetched once", 1),
              "inactive": ("lanes that do not take part need nothing", 1)}  # fmt: skip
+    follows = {"broadcast": "conflicts", "inactive": "conflicts broadcast"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         n = self.params["banks"]

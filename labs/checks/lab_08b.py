@@ -39,6 +39,7 @@ LIMITS = ("subgroups", "workgroups", "registers", "shared memory")
 class Occupancy(Function):
     parts = {"each": ("each of the four limits", 2), "steps": ("registers come in steps", 1),
              "share": ("the share of the subgroups, and the limit's name", 1)}  # fmt: skip
+    follows = {"steps": "each", "share": "each steps"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         h200, small = dict(UNITS["H200"]), dict(UNITS["RTX 3080"])
@@ -154,6 +155,7 @@ class ChooseShape(Function):
         "waste": ("the least waste", 2),
         "ties": ("of equal waste, fewest instructions", 1),
     }
+    follows = {"waste": "fits", "ties": "fits waste"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         fp16, half, int8 = ("float16", "float32"), ("float16", "float16"), ("int8", "int32")
@@ -221,6 +223,7 @@ class ChooseShape(Function):
 )
 class Rounded(Function):
     parts = {"nearest": ("the nearest neighbour", 2), "ties": ("ties go to the even one", 2)}
+    follows = {"ties": "nearest"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for bits in (10, 7, *random.permutation([4, 5, 6, 8, 9, 11, 12]).tolist()):

@@ -83,6 +83,7 @@ class LocateWeight(Function):
     parts = {"inside": ("raw data in the model's file", 2),
              "outside": ("external data, and data in a typed field", 2),
              "refused": ("sizes and locations that cannot be right are refused", 2)}  # fmt: skip
+    follows = {"outside": "inside", "refused": "inside outside"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for hows in (("raw",) * 4, ("typed", "raw", "external", "raw")):

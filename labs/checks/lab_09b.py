@@ -36,6 +36,7 @@ class FirstPart(Function):
     parts = {"known": ("shape arithmetic and constants stop nothing", 1),
              "planned": ("the nodes that can be planned", 2),
              "missing": ("the values that must be known", 2)}  # fmt: skip
+    follows = {"planned": "known", "missing": "known planned"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         constants, mark = ("c", "w"), str(random.integers(100))
@@ -132,6 +133,7 @@ class FirstPart(Function):
 )
 class NewPlans(Function):
     parts = {"key": ("what belongs to the key", 2), "tree": ("a cache for each entry", 2)}
+    follows = {"tree": "key"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part, *args, text in drawn_plans.draw_requests(random, self.params["step"]):

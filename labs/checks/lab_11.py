@@ -156,6 +156,7 @@ class LowestOffset(Function):
     parts = {"gaps": ("the lowest gap that is large enough", 2),
              "aligned": ("offsets are multiples of the alignment", 1),
              "mixed": ("ranges in any order that share bytes; a size of 0", 2)}  # fmt: skip
+    follows = {"aligned": "gaps", "mixed": "gaps aligned"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         unit = self.params["align"]
@@ -215,6 +216,7 @@ class TakeOver(Function):
     parts = {"readers": ("never under a reader that has still to run, nor over an output", 2),
              "bytes": ("equal sizes, element by element, and bytes that belong to the plan", 2),
              "graphs": ("parts of recorded networks", 1)}  # fmt: skip
+    follows = {"graphs": "readers bytes"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def ask(part: str, text: str, outputs: str, sizes: Mapping[str, int] = {}) -> Case:

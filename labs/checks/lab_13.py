@@ -64,7 +64,7 @@ def _rows(random: np.random.Generator, count: int, least: int) -> tuple[list[Row
 class FewChanges(Function):
     parts = {"few": ("fewest changes, short lists", 2), "fits": ("tight memory, and None", 1),
              "long": ("fewest changes, long lists", 2)}  # fmt: skip
-    follows = {"long": "few"}
+    follows = {"fits": "few", "long": "few fits"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for caps in ((128, 300), (128, 230), (90, 210), (300, 128), (280, 280)):
@@ -209,7 +209,7 @@ def _times(
 class CheapestCut(Function):
     parts = {"few": ("few nodes", 2), "able": ("nodes that one device cannot run", 1),
              "many": ("48 nodes of a real network", 2)}  # fmt: skip
-    follows = {"many": "few"}
+    follows = {"able": "few", "many": "few able"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         price = self.params["price"]

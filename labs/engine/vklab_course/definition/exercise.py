@@ -49,7 +49,8 @@ class Exercise:
         seams: dotted paths whose real functions raise while an answer is asked.
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
-        follows: for a part, another one that it needs: while that fails, it says no more.
+        follows: for a part, the parts that it needs, as words: while one of these fails on a case
+            of its own, this part only names it. Each part needs the part `valid`, if there is one.
     """
 
     id: str = ""

@@ -17,14 +17,15 @@ from vklab_course.definition.case import Case, Got
 from vklab_course.definition.codec import CodecError, Raised
 from vklab_course.definition.exercise import Exercise
 from vklab_course.definition.report import Differs, Report
-from vklab_course.definition.verdict import FOLLOWS, Part, Verdict
+from vklab_course.definition.verdict import FOLLOWS, NEEDS, Part, Verdict
 
 __all__ = ["Answers", "LocalAnswers", "judge"]
 
 # Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
 SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
 EXPECTED = re.compile(r"expected (.+?)(?:[,;] got .*)?$", re.S)  # of a message
-ARGUMENT = re.compile(r".*(?=your function changed its argument)", re.S)
+# Of a message: a kind of value in words, such as "a list of names", without a value of the case.
+KIND = re.compile(r"expected [^'\"\d\[{]+?(?<!to be raised)(?=, got |$)")
 CHANGED = (
     "the results are right, but whoever calls your function goes on with the arguments: "
     "change a copy, `list(x)`, `dict(x)` or `x.copy()`, and in nested data the copy of "
@@ -109,17 +110,17 @@ def _parts(exercise: Exercise, pairs: Sequence[tuple[Case, Got]], notes: list[st
     failed = {key: part for key, part in parts.items() if part.case >= 0}
     causes = {key: _cause(part, *pairs[part.case]) for key, part in failed.items()}
     own = [key for key, part in failed.items() if not pairs[part.case][0].mixed]
-    for key, part in failed.items():
-        told = next(name for name in causes if causes[name] == causes[key])
-        if told == key and exercise.follows.get(key) in own:
-            told = exercise.follows[key]
-        if told == key and own and key not in own:
-            told = own[0]
+    for number, (key, part) in enumerate(failed.items()):
+        first = next(name for name in causes if causes[name] == causes[key])
+        if first == key and own and key not in own:
+            first = own[0]
+        needed = exercise.follows.get(key, "valid").split()
+        needs = next((name for name in [*failed][:number] if name in own and name in needed), key)
         error = _wrongly_raised(*pairs[part.case])
         same = sum(_wrongly_raised(*pair) == error for pair in pairs)
-        if told != key:
-            said = FOLLOWS.format(failed[told].name)
-            parts[key] = Part(part.name, part.points, False, said)
+        if (first, needs) != (key, key):
+            text, name = (NEEDS, needs) if first == key else (FOLLOWS, first)
+            parts[key] = Part(part.name, part.points, False, text.format(failed[name].name))
         elif error and same > 1:
             said = f"{part.message}; the same error in {same} of {len(pairs)} cases"
             parts[key] = replace(part, message=said)
@@ -127,8 +128,11 @@ def _parts(exercise: Exercise, pairs: Sequence[tuple[Case, Got]], notes: list[st
 
 
 def _cause(part: Part, case: Case, got: Got) -> str:
-    """Return what a part fails by: an error whatever the case is, else its message."""
-    return _wrongly_raised(case, got) or ARGUMENT.sub("", part.message)
+    """Return by what a part fails, whatever the case is: an error, a wrong kind, a sentence."""
+    said = part.message.removeprefix(f"on {calls.in_words(case)}: ")
+    kind = KIND.match(said)
+    nothing = got.how == "returned" and got.value is None and case.expected is not None
+    return _wrongly_raised(case, got) or ("None" if nothing else kind[0] if kind else said)
 
 
 def _wrongly_raised(case: Case, got: Got) -> str:

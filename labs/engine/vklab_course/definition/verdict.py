@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["FOLLOWS", "MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
+__all__ = ["FOLLOWS", "NEEDS", "MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
 
 MIME = "application/vnd.vklab.verdict+json"
 # A sentence of `attempt` in place of an answer.
@@ -25,8 +25,9 @@ STATUSES = {
     "skipped": ("–", "#999999", "skipped"),
     "recorded": ("✎", "#56B4E9", "recorded"),
 }
-# The message of a part that fails because another one does.
+# Messages of a part that fails as another one does, and of one that needs another one.
 FOLLOWS = "this follows from {!r}: mend that first"
+NEEDS = "look at {!r} first: this part needs it"
 PART_MARKS = {"ok": "✔", "part": "◐", "no": "✘"}
 
 
