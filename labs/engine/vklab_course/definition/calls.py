@@ -1,4 +1,4 @@
-"""The case of a check as code: a call that a student can paste into a cell of the notebook."""
+"""Calls that repeat the case of a check, as code for a cell of the notebook."""
 
 from __future__ import annotations
 
