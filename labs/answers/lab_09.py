@@ -53,7 +53,8 @@ def _locator(check=True, leaves=lambda home, path: home.resolve() not in path.re
 
 alternative("09-2")(_locator())
 for says, decision in (
-    ("got ('model.onnx', 47, 16", {"start": -2}), ("(typed)", {"typed": True}), ("(no length)", {"default": False}),
+    ("got ('model.onnx', 47, 16", {"start": -2}), ("(typed)", {"typed": True}),
+    ("(no length)", {"default": False}),
     ("one byte too short", {"check": False}), ("outside", {"leaves": lambda *paths: False}),
     ("subfolder", {"leaves": lambda home, path: home != path.parent}),
     ("absolute", {"leaves": lambda home, path: ".." in path.parts}),

@@ -181,7 +181,8 @@ class Transactions(Function):
         yield Case("inactive", ([],), on="no lane at all")
         yield Case("broadcast", ([0, n, n],))  # a subgroup need not have 32 lanes
         many = [*range(32), *range(0, 32 * n, n)]
-        yield Case("conflicts", (many,), on=f"64 lanes, words {words.short(many)}")
+        on = f"64 lanes, words {words.short(many)}"
+        yield Case("conflicts", (many,), on=on, mixed=True)
         yield Case("inactive", ([None] * 31 + [0],), on="one active lane, word 0")
 
     def expected(self, case: Case) -> Any:

@@ -137,7 +137,7 @@ class NewPlans(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part, *args, text in drawn_plans.draw_requests(random, self.params["step"]):
-            yield Case(part, tuple(args), on=text)
+            yield Case(part, tuple(args), on=text, mixed=text == "drawn requests")
 
     def expected(self, case: Case) -> Any:
         requests, needs = case.args

@@ -181,7 +181,8 @@ class LowestOffset(Function):
             starts = random.integers(0, 20, 7) * unit
             ends = starts + random.integers(1, 5 * unit, 7)
             taken = list(zip(starts.tolist(), ends.tolist(), strict=True))
-            yield Case(part, (int(random.integers(1, 4 * unit)), taken))
+            size = int(random.integers(1, 4 * unit))
+            yield Case(part, (size, taken), mixed=part != "mixed")
 
     def expected(self, case: Case) -> Any:
         (size, taken), offset = case.args, 0
