@@ -13,7 +13,7 @@ MAP, ZIP = slang_head("x"), slang_head("a", "b", pushed="uint count; float scale
 NOT_ITS_SHARE = {
     "if (id.x == 0) for (uint i = 0; i < params.count; ++i) {}": "one invocation did all the work",
     "for (uint i = 0; i < params.count; ++i) {}": "was written by 64 invocations",
-    "uint i = min(id.x, params.count - 1); {}": "was written by",
+    "uint i = min(id.x, params.count - 1); {}": "y was written behind its end",
     "for (uint i = id.x; i < min(id.x + 2, params.count); ++i) {}": "was written by 2 invocations",
     "if (id.x % 64 == 0) for (uint i = id.x; i < min(id.x + 64, params.count); ++i) {}":
         "invocation",
