@@ -1,4 +1,4 @@
-"""Calls that repeat the case of a check, as code for a cell of the notebook."""
+"""Write the case of a check as a call for a cell of the notebook."""
 
 from __future__ import annotations
 
