@@ -90,7 +90,7 @@ for key in (lambda offset, there, start: offset, lambda offset, there, start: (t
     wrong("03-3", says=smallest)(_take(key=key))
 wrong("03-3", says="is no multiple of the alignment")(
     lambda free, size_bytes, alignment: _take()(free, size_bytes, 1))  # fmt: skip
-wrong("03-3", says="is no multiple of the atom, 64")(_take(atom=1))
+wrong("03-3", says="sub_allocate([(5, 128)], 128, 1)\n      expected MemoryError")(_take(atom=1))
 for length in (lambda size: size, lambda size: size + 64):
     wrong("03-3", says="the bytes that are no longer free")(_take(length=length))
 for fits in (lambda size, length: size, lambda size, length: 0):

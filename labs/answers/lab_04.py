@@ -13,7 +13,7 @@ MAP, ZIP = slang_head("x"), slang_head("a", "b", pushed="uint count; float scale
 NOT_ITS_SHARE = {
     "if (id.x == 0) for (uint i = 0; i < params.count; ++i) {}": "one invocation did all the work",
     "for (uint i = 0; i < params.count; ++i) {}": "was written by 64 invocations",
-    "uint i = min(id.x, params.count - 1); {}": "was written by",
+    "uint i = min(id.x, params.count - 1); {}": "y was written behind its end",
     "for (uint i = id.x; i < min(id.x + 2, params.count); ++i) {}": "was written by 2 invocations",
     "if (id.x % 64 == 0) for (uint i = id.x; i < min(id.x + 64, params.count); ++i) {}":
         "invocation",
@@ -83,7 +83,7 @@ wrong("04-1", says="used shared arrays 130 times: its own share needs 5")(
     SHARED + "uint i = id.x, at = i % 64; if (i < params.count) s[at] = x[i];" + SYNC
     + "if (at == 0) for (uint k = 0; k < 64; ++k) { float p = max(s[k], 0.0); t[k] = p * p; }"
     + SYNC + "if (i < params.count) y[i] = t[at]; }")
-wrong("04-1", says="all must arrive at each barrier")(
+wrong("04-1", says="did not come to barrier 1, where")(
     SHARED + "if (id.x >= params.count) return; s[id.x % 64] = x[id.x];" + SYNC
     + SQUARE.replace("x[id.x]", "s[id.x % 64]"))
 wrong("04-1", says="has 1024 invocations; the host")(MAP.replace("(64", "(1024") + SQUARE)
@@ -126,10 +126,10 @@ def second_row_too_early(count, size=64):
 
 
 for answer, says in (
-    (lambda count, size=64: (count // size, 1, 1), "on 1000, 64: expected (16, 1, 1), got (15, 1"),
-    (lambda count, size=64: (count // size + 1, 1, 1), "on 1024, 64: expected (16, 1, 1), got (17"),
+    (lambda count, size=64: (count // size, 1, 1), "workgroups(1000, 64)\n"),
+    (lambda count, size=64: (count // size + 1, 1, 1), "workgroups(1024, 64)\n"),
     (lambda count, size=64: (up(count, size), 1, 1), "expected (32768, 2, 1), got (65536, 1, 1)"),
-    (lambda count, size=64: (max(up(count, size), 1), 1, 1), "on 0, 64: expected (0, 1, 1), got"),
+    (lambda count, size=64: (max(up(count, size), 1), 1, 1), "workgroups(0, 64)\n"),
     (second_row_too_early, "(that is 65535 workgroups of 64): expected (65535, 1, 1), got (32768"),
     (lambda count, size=64: print(up(count, size)), "three ints in a tuple, got None"),
     (lambda count, size=64: up(count, size), "expected (16, 1, 1): three ints in a tuple, got 16"),

@@ -49,7 +49,7 @@ def by_keywords(members, rules):
 
 
 for mistake, says in (
-    ({"vector": (1, 2, 3, 4)}, "expected 32, got 36  (the bytes from one struct to the next)"),
+    ({"vector": (1, 2, 3, 4)}, "expected {'mass': 12, 'position': 0, 'speed': 16}, got"),
     ({"three": 4}, "expected {'mass': 12, 'position': 0, 'speed': 16}, got {'mass': 16"),
     ({"tail": False}, "expected 32, got 28  (the bytes from one struct to the next)"),
     ({"one_is_array": False}, "expected {'b': 16, 'w': 0}, got {'b': 12, 'w': 0}"),
@@ -138,7 +138,7 @@ wrong("05-5", says="8 binds; no answer needs fewer than 5, the obvious answer ne
 wrong("05-5", says="7 binds; no answer needs fewer than 5")(
     lambda d: greedy(d, lambda run: (len(run) > 0, -list(d).index(run[0]) if run else 0)))
 wrong("05-5", says="every dispatch once")(lambda d: greedy(d)[:-1])
-wrong("05-5", says="d3 reads what d1 writes, and comes before")(lambda d: sorted(d, key=d.get))
+wrong("05-5", says="d4 reads what d1 writes, and comes before")(lambda d: sorted(d, key=d.get))
 
 for key, old, new, because in (
     ("05-1", "return None", "return", "a bare return returns None"),

@@ -25,9 +25,9 @@ for words, decision in (
     ("(0, 1, 'RAW') is no hazard here", {"touch": lambda a, b, c, d: a <= d and c <= b}),
     ("(0, 1, 'RAW') is no hazard here", {"same": lambda x, y: True}),
     ("the hazard (0, 1, 'WAR') is missing", {"kinds": KINDS[::2]}),
-    ("barriers=[0]: the hazard", {"cuts": lambda i, p, j: i <= p <= j}),
-    ("barriers=[1]: (0, 1,", {"cuts": lambda i, p, j: i < p < j}),
-    ("the hazard (0, 2, 'RAW') is missing", {"near": True}),
+    ("barriers=[0])\n      the hazard", {"cuts": lambda i, p, j: i <= p <= j}),
+    ("barriers=[1])\n      (0, 1,", {"cuts": lambda i, p, j: i < p < j}),
+    ("the hazard (0, 2, 'WAW') is missing", {"near": True}),
     ("a hazard is listed twice", {"kinds": KINDS * 2}),
 ):
     wrong("06-1", says=words)(_finder(**decision))

@@ -59,7 +59,9 @@ for words, lines in (
     ("which another invocation of its workgroup", {"before": ""}),
     ("which another invocation of its workgroup", {"before": f"if (step > 4) {WAIT}"}),
     ("which another invocation of its workgroup", {"before": f"if (step < 32) {WAIT}"}),
-    ("all must arrive at each barrier", {"before": f"if (lane < 2 * step) {WAIT}"}),
+    ("invocations 32 to 63 did not come to barrier 2", {"before": f"if (lane < 2 * step) {WAIT}"}),
+    ("of workgroup 3, invocations 43 to 63 did not come to barrier 1", {
+        "start": "if (id.x >= params.count) return; low[lane] = high[lane] = x[id.x];"}),
     ("elements differ", {"loop": "for (uint step = 16; step > 0; step /= 2)"}),
     ("elements differ", {"loop": "for (uint step = 32; step > 1; step /= 2)"}),
     ("outside of the shared array", {"step": STEP.replace("lane < step", "lane <= step")}),
@@ -77,7 +79,7 @@ for words, lines in (
             a = min(a, x[i]); b = max(b, x[i]); }""", "end": "if (lane == 0) y[group.x] = b - a;"}),
     ("elements differ", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
     ("with no barrier between them", {"before": "DeviceMemoryBarrierWithGroupSync();"}),
-    ("meet different barriers", {"before": f"if (lane < 32) {{ {WAIT} }} else {{ {WAIT} }}"}),
+    ("come to different barriers", {"before": f"if (lane < 32) {{ {WAIT} }} else {{ {WAIT} }}"}),
     ("different elements of x, allowed are at most 1", {
         "loop": "for (uint step = 16; step > 0; step /= 2)", "start": """
         uint i = group.x * 64 + lane; float a = 1e38, b = -1e38;

@@ -93,11 +93,11 @@ def _counter(once=True, bank=lambda word: word % 32, active=lambda word: word is
 
 for words, decision in (
     ("expected 1, got 32", {"once": False}),
-    ("got 1", {"bank": lambda word: word // 32}),
+    ("on words 1 apart: expected 1, got 32", {"bank": lambda word: word // 32}),
     ("expected", {"bank": lambda word: word % 16}),
     ("expected", {"bank": lambda word: word * 4 % 32}),
     ("on no active lane: expected 0, got 1", {"active": lambda word: True}),
-    ("one active lane, word 0", {"active": bool}),
+    ("on words 32 apart: expected 32, got 31", {"active": bool}),
     ("expected", {"of": sum}),
     ("expected", {"of": len}),
 ):

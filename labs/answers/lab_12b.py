@@ -136,7 +136,7 @@ def _steps(**options):
 
 
 alternative("12b-4")(_steps())
-wrong("12b-4", says="may start now, and is not in flight")(_steps(any=False))
+wrong("12b-4", says="left: who was counted here, and who twice?")(_steps(any=False))
 wrong("12b-4", says="may start now, and is not in flight")(_steps(device=False))
 wrong("12b-4", says="must not start: 1 of its reads is not counted yet")(_steps(zero=False))
 wrong("12b-4", says="is still in flight: its caller waits for ever")(_steps(tells=False))
@@ -146,7 +146,7 @@ wrong("12b-4", says="failed: which results are worthless?")(_steps(spreads=False
 wrong("12b-4", says="which results are worthless?")(_steps(fails=False))
 wrong("12b-4", says="go; then ended b: c is in flight, and must not start")(_steps(twice=False))
 wrong("12b-4", says="go; then ended b: c is in flight, and must not start")(_steps(waits=False))
-wrong("12b-4", says="then failed d: e is in flight, and must not start")(_steps(many=False))
+wrong("12b-4", says="then failed c: expected ['b', 'c'], got ['b']")(_steps(many=False))
 wrong("12b-4", says="may start now, and is not in flight")(_steps(**{"goes on": False}))
 wrong("12b-4", says="is started twice")(lambda jobs, state, event: {
     **_steps()(jobs, state, event), "in_flight": _steps()(jobs, state, event)["in_flight"] * 2})

@@ -124,7 +124,7 @@ for words, decision in (
 ):
     wrong("13b-3", says=words)(_ring(**decision))
 wrong("13b-3", says="elements; a ring needs")(_through_device_0)
-wrong("13b-3", says="a device sends once and receives once")(lambda devices, elements: [
+wrong("13b-3", says="element 0 of device 1 holds the number of")(lambda devices, elements: [
     [(d, 0, 0, elements, True) for d in range(1, devices)]])
 wrong("13b-3", says="expected a list of steps")(lambda devices, elements: [devices])
 wrong("13b-3", says="expected (source, target, first, end, adds)")(lambda p, e: [[(0, 1, 0, e)]])

@@ -120,6 +120,7 @@ class RepairList(Function):
              "urgent": ("failed and essential comes first, in the report's order", 1),
              "notes": ("notes come last, in the report's order", 1),
              "once": ("each line is listed once, where it is needed first", 1)}  # fmt: skip
+    follows = {"notes": "urgent", "once": "none urgent"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         words = random.permutation(["loader", "driver", "slangc", "glslc", "layer", "python"])
@@ -133,7 +134,8 @@ class RepairList(Function):
             reports.append(("once", ", ".join(rows)))
         for part, text in reports:
             rows = text.translate(lines)
-            yield Case(part, (made_up(rows),), on=f"checks: {rows}")
+            minor = " (minor: not essential)" if "minor" in rows else ""
+            yield Case(part, (made_up(rows),), on=f"checks: {rows}{minor}")
 
     def expected(self, case: Case) -> Any:
         checks = case.args[0].checks
@@ -269,6 +271,7 @@ class OneAfterTheOther(Function):
         "apart": ("no two values share a byte, whenever they are alive", 1),
         "total": ("the total is the bytes of all, each rounded up, and no more", 2),
     }
+    follows = {"total": "aligned apart"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         drawn = random.integers(1, 5000, 6).tolist()

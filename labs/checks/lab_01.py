@@ -58,6 +58,7 @@ class Hipify(Function):
              "names": ("whole names of the table, and no others", 1),
              "people": ("comments and strings stay", 1),
              "masks": ("masks of 32 lanes become masks of 64", 1)}  # fmt: skip
+    follows = {"names": "headers", "people": "headers names", "masks": "headers names people"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def some(names: Iterable[str], count: int) -> list[str]:
@@ -143,6 +144,7 @@ class TorchDevice(Function):
              "others": ("Intel, Apple, and none", 1),
              "missing": ("facts that are missing", 1),
              "float64": ("jobs in float64", 1)}  # fmt: skip
+    follows = {"missing": "vendor others", "float64": "vendor others"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         version, other = (
@@ -242,6 +244,7 @@ class Admissible(Function):
     parts = {"machines": ("it runs on all machines", 1), "job": ("it does the job", 1),
              "states": ("the wishes for open source and for the state", 1),
              "spare": ("another vendor is left", 1)}  # fmt: skip
+    follows = {"job": "machines", "states": "machines job", "spare": "machines job states"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         wish = self.params["wish"]
@@ -323,6 +326,7 @@ class Admissible(Function):
         wishes: tuple[str, ...] = (),
     ) -> Case:
         on = f"{', '.join(machines) or 'no machine'}; {job}" + f"; wishes {wishes}" * bool(wishes)
+        on += "" if dict(table) == dict(BACKENDS) else "; the facts are made up"
         return Case(part, (dict(table), machines, job, *([wishes] if wishes else [])), on=on)
 
     def expected(self, case: Case) -> Any:

@@ -38,6 +38,7 @@ from vklab_labs.shared.gpus import SHEETS, Sheet
 class Roofline(Function):
     parts = {"peak": ("the operations in a second", 1), "bandwidth": ("the bytes in a second", 1),
              "dies": ("one die, two dies, too many", 1), "ridge": ("the ridge", 1)}  # fmt: skip
+    follows = {"dies": "peak bandwidth", "ridge": "peak bandwidth dies"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         some = [str(name) for name in random.choice(list(SHEETS), 4, replace=False)]
@@ -199,6 +200,7 @@ class Meaning(Choice):
 class FastestMs(Function):
     parts = {"prompt": ("long prompts", 1), "token": ("single tokens", 1),
              "users": ("several users, and the limit between", 1)}  # fmt: skip
+    follows = {"token": "prompt", "users": "prompt token"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def draw() -> tuple[float, float, float, float]:

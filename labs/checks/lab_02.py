@@ -226,6 +226,7 @@ class PickQueueFamilies(Function):
              "clock": ("then a long enough clock, then more queues, then the lower index", 1),
              "copies": ("copies on a family that does nothing else", 1),
              "none": ("no compute at all is a LookupError", 1)}  # fmt: skip
+    follows = {"clock": "desktop"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         bits = self.params["bits"]

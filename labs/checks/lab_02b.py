@@ -40,6 +40,7 @@ class FirstMissing(Function):
         "limits": ("limits: at least, and at most", 1),
         "heap": ("the largest device-local heap, and the order of the questions", 1),
     }
+    follows = {"heap": "limits"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         (phone,), (station, video), old = (
@@ -408,6 +409,7 @@ class MendedSizes(Function):
         "own": ("each device has its own limit", 1),
         "version": ("versions are compared as numbers", 1),
     }
+    follows = {"version": "own"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         (phone,), (station, _) = machine("phone"), machine("workstation")

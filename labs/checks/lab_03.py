@@ -97,6 +97,7 @@ class RankMemoryTypes(Function):
     parts = {"mask": ("the mask and the required flags are obeyed", 1),
              "budget": ("a heap without room drops out", 1),
              "order": ("preferred flags first, then room, then the lower index", 2)}  # fmt: skip
+    follows = {"budget": "mask", "order": "mask budget"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         percent = self.params["percent"]
@@ -320,6 +321,7 @@ class SubAllocate(Function):
              "smallest": ("the smallest free range that fits; the first of equals", 1),
              "rest": ("what is left is listed", 1),
              "none": ("nothing fits: MemoryError", 1)}  # fmt: skip
+    follows = {"smallest": "aligned", "rest": "smallest"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         atom, asked = self.params["atom"], []
@@ -379,14 +381,23 @@ class SubAllocate(Function):
             free = [(atom * offset, atom * there) for offset, there in free]
             asked.append(("none", free, size * atom, alignment * atom))
         for part, free, size, alignment in asked:
-            yield Case(
-                part, (list(free), size, alignment), on=f"sub_allocate({free}, {size}, {alignment})"
-            )
+            on = f"sub_allocate({free}, {size}, {alignment})"
+            able, *_ = self._able(free, size, alignment)
+            mixed = part == "rest" or (part == "aligned" and len(able) > 1)
+            yield Case(part, (list(free), size, alignment), on=on, mixed=mixed)
+
+    def _able(
+        self, free: Iterable[tuple[int, int]], size: int, alignment: int
+    ) -> tuple[list[tuple[int, int]], int, int]:
+        """Return size and offset of the ranges in which a buffer fits, its step and its length."""
+        step = max(alignment, self.params["atom"])
+        length = -(-size // self.params["atom"]) * self.params["atom"]
+        able = [(there, offset) for offset, there in free if -offset % step + length <= there]
+        return able, step, length
 
     def expected(self, case: Case) -> Any:
-        (free, size, alignment), atom = case.args, self.params["atom"]
-        step, length = max(alignment, atom), -(-size // atom) * atom
-        able = [(there, offset) for offset, there in free if -offset % step + length <= there]
+        free, size, alignment = case.args
+        able, step, length = self._able(free, size, alignment)
         if not able:
             raise MemoryError
         there, offset = min(able)

@@ -126,6 +126,7 @@ class Workgroups(Function):
         "row": ("one row: enough workgroups, and not one too many", 2),
         "rows": ("near the limit and above it: rows along y", 2),
     }
+    follows = {"rows": "row"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         limit, row = self.params["limit"], self.params["row"]
@@ -200,6 +201,7 @@ class IdleInvocations(Predict):
 
 @exercise("04-p3", hints=("Which of the two texts is no correct Slang?",))
 class WhatIsNamed(Predict):
+    options = dict.fromkeys(("misspelt", "unused"), ("ran", "compile_error"))
     explains = (
         "The compiler names the line of the misspelt word. The kernel that never "
         "reads x is correct Slang, and runs; the message tells that x is gone."
@@ -228,6 +230,10 @@ class RoundedDown(Predict):
     "04-p5", hints=("Which four bytes does each member read, and what did the host write there?",)
 )
 class ExchangedMembers(Predict):
+    options = {
+        "scale": ("0.5", "1000", "almost 0"),
+        "count": ("0", "1000", "about a billion"),
+    }
     explains = (
         "scale reads the bytes of the uint 1000: as a float they are 1.4e-42, so close to "
         "0 that some GPUs compute with 0 instead. count reads "

@@ -118,7 +118,7 @@ class Halves(Kernel):
 )
 class BoxSum(Kernel):
     parts = {
-        "row": ("every value right, and loads of x: from 9 down to 3.38", 1),
+        "row": ("loads of x, with every value right: from 9 down to 3.38", 1),
         "tile": ("loads of x: from 3.38 down to 2.25", 3),
     }
     is_mapped = False

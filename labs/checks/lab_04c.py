@@ -37,6 +37,7 @@ class KernelInterface(Function):
     parts = {"numbers": ("one slot for each buffer, by its binding number", 1),
              "types": ("each slot is one storage buffer", 1),
              "range": ("the range covers the struct, and no more", 1)}  # fmt: skip
+    follows = {"types": "numbers"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case(args=({"a": 0, "b": 1, "y": 2}, ("uint",)), on="vector_add")
@@ -282,6 +283,7 @@ class ShareSets(Function):
     "04c-p1", hints=("Which call gets the kernel and the layout? What would it have to compare?",)
 )
 class TwoSlots(Predict):
+    options = {"calls": ("an error", "no error")}
     explains = (
         "Each structure on its own is valid. Together they break a rule of "
         "vkCreateComputePipelines, but Vulkan does not ask drivers to check its rules. "
@@ -297,6 +299,9 @@ class TwoSlots(Predict):
 
 @exercise("04c-p2", hints=("Which of these objects contain something of the first kernel's code?",))
 class SecondKernel(Predict):
+    options = dict.fromkeys(
+        ("shader_module", "pipeline", "descriptor_set", "memory"), ("a new one", "the same")
+    )
     explains = (
         "Shader module and pipeline contain the code of the first kernel. (A module may "
         "hold several kernels that were compiled together; a pipeline has one.) A "

@@ -115,6 +115,7 @@ class Offsets(Function):
     parts = {"std430": ("offsets by the std430 rules", 2),
              "scalar": ("offsets by the scalar rules", 1),
              "size": ("the bytes of one struct in an array of structs", 1)}  # fmt: skip
+    follows = {"size": "std430 scalar"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         fixed = [

@@ -92,12 +92,14 @@ class FindHazards(Function):
         ):
             yield Case("kinds", (listed,))
         for barriers in ([], [0], [1], [2], [3], [4], [1, 3], [4, 0, 2], [2, 2]):
-            yield Case("barriers", ([write, both, read, write],), {"barriers": barriers})
+            commands = [write, both, read, write]
+            yield Case("barriers", (commands,), {"barriers": barriers}, mixed=True)
         for part in self.parts:
             for count in (4, 6, 7):
                 drawn = random.choice(count, 1 + count // 3, replace=False)
                 numbers = drawn.tolist() if part == "barriers" else []
-                yield Case(part, (_commands(random, count),), {"barriers": numbers})
+                drawn_list = _commands(random, count)
+                yield Case(part, (drawn_list,), {"barriers": numbers}, mixed=True)
 
     def expected(self, case: Case) -> Any:
         return all_hazards(*case.args, **case.named)
@@ -131,6 +133,7 @@ class FewestBarriers(Function):
         "barriers": ("every hazard has a barrier, with as few barriers as possible", 3),
         "proof": ("as many hazards as barriers, of which no two can share one", 2),
     }
+    follows = {"proof": "barriers"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for text in ("01", "03 24 36", "02 24", "04 35 12", "23 01", "05 01 45", "03 14 25 36", ""):
@@ -321,6 +324,7 @@ class RingPlan(Function):
     parts = {"places": ("the place of each piece", 1),
              "waits": ("late enough to be safe, and no later", 2),
              "laps": ("many pieces, sizes of all kinds", 1)}  # fmt: skip
+    follows = {"laps": "places waits"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for sizes, ring in (

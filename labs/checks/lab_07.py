@@ -65,7 +65,7 @@ class Spread(Kernel):
         return np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)
 
     def _tree(self, case: Case, got: Observed, report: Report) -> None:
-        self._first_values(case, got, report)
+        self._values(case, got, report)
         report.expect(
             "mirrored" in got.dispatches,
             "the kernel has subgroup operations, and they "
@@ -107,7 +107,7 @@ class Spread(Kernel):
             ),
         ):
             report.expect(not said, said)
-        self._first_values(case, got, report)
+        self._values(case, got, report)
 
 
 # ------------------------------------------------------------------------------- any width
@@ -199,6 +199,7 @@ class LaneTurns(Function):
         "full": ("subgroups without a missing lane", 2),
         "rest": ("a last subgroup with missing lanes", 1),
     }
+    follows = {"rest": "full"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case("full", ([3, 1, 0, 2], 4))
@@ -293,7 +294,7 @@ class Softmax(Kernel):
     _large = _values
 
     def _loads(self, case: Case, got: Observed, report: Report) -> None:
-        self._first_values(case, got, report)
+        self._values(case, got, report)
         x, share = self.name_in(got, "x"), 2 * -(-case.args[2]["columns"] // 64)
         often = int(got.counts.reads[x].max())
         report.expect(

@@ -81,7 +81,7 @@ class Histogram(Kernel):
         report.equal(values, case.expected.astype(np.int64))
 
     def _private(self, case: Case, got: Observed, report: Report) -> None:
-        self._first_values(case, got, report)
+        self._values(case, got, report)
         counts, y, x = got.counts, self.name_in(got, "y"), self.name_in(got, "x")
         report.expect(
             np.prod(counts.local) == LOCAL,
@@ -136,7 +136,7 @@ class Histogram(Kernel):
             shapes.order_matters(got, [y]),
         ):
             report.expect(not said, said)
-        self._first_values(case, got, report)
+        self._values(case, got, report)
 
 
 # ------------------------------------------------------------------------------- transactions
@@ -156,6 +156,7 @@ class Transactions(Function):
     parts = {"conflicts": ("different words of one bank take turns", 2),
              "broadcast": ("a word that several lanes need is fetched once", 1),
              "inactive": ("lanes that do not take part need nothing", 1)}  # fmt: skip
+    follows = {"broadcast": "conflicts", "inactive": "conflicts broadcast"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         n = self.params["banks"]
@@ -180,7 +181,8 @@ class Transactions(Function):
         yield Case("inactive", ([],), on="no lane at all")
         yield Case("broadcast", ([0, n, n],))  # a subgroup need not have 32 lanes
         many = [*range(32), *range(0, 32 * n, n)]
-        yield Case("conflicts", (many,), on=f"64 lanes, words {words.short(many)}")
+        on = f"64 lanes, words {words.short(many)}"
+        yield Case("conflicts", (many,), on=on, mixed=True)
         yield Case("inactive", ([None] * 31 + [0],), on="one active lane, word 0")
 
     def expected(self, case: Case) -> Any:

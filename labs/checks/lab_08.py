@@ -36,6 +36,7 @@ class TiledTraffic(Function):
     parts = {"whole": ("sides that the tile divides", 1),
              "edges": ("tiles that reach over the edge load only what exists", 2),
              "intensity": ("operations per byte", 1)}  # fmt: skip
+    follows = {"edges": "whole", "intensity": "whole edges"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for tile in (1, 16, 64):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ LIMITS = ("subgroups", "workgroups", "registers", "shared memory")
 class Occupancy(Function):
     parts = {"each": ("each of the four limits", 2), "steps": ("registers come in steps", 1),
              "share": ("the share of the subgroups, and the limit's name", 1)}  # fmt: skip
+    follows = {"steps": "each", "share": "each steps"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         h200, small = dict(UNITS["H200"]), dict(UNITS["RTX 3080"])
@@ -57,7 +59,7 @@ class Occupancy(Function):
             kernel = (int(32 * random.integers(1, 9)), int(random.integers(33, 128)), 0)
             yield self._case("steps", h200, kernel)
         yield self._case("each", {**h200, "shared_bytes": 1900}, (64, 16, 500))  # few bytes limit
-        yield self._case("steps", h200, (100, 65, 0))
+        yield replace(self._case("steps", h200, (100, 65, 0)), mixed=True)  # whole subgroups, too
         tight = {**h200, "registers": 65500}  # a workgroup of 16 subgroups lacks a few
         yield self._case("steps", tight, (512, 32, 0))
         yield self._case("steps", h200, (256, 33, 0))  # rounded for a workgroup, not a subgroup
@@ -153,6 +155,7 @@ class ChooseShape(Function):
         "waste": ("the least waste", 2),
         "ties": ("of equal waste, fewest instructions", 1),
     }
+    follows = {"waste": "fits", "ties": "fits waste"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         fp16, half, int8 = ("float16", "float32"), ("float16", "float16"), ("int8", "int32")
@@ -220,6 +223,7 @@ class ChooseShape(Function):
 )
 class Rounded(Function):
     parts = {"nearest": ("the nearest neighbour", 2), "ties": ("ties go to the even one", 2)}
+    follows = {"ties": "nearest"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for bits in (10, 7, *random.permutation([4, 5, 6, 8, 9, 11, 12]).tolist()):
@@ -249,6 +253,16 @@ class Rounded(Function):
 def _gpu(name: str) -> dict[str, Any]:
     tflops, gb_s = peaks(GPUS[name])
     return {"gpu": name, "tflops": round(tflops, 1), "gb_s": round(gb_s)}
+
+
+# By the share of the right number: what a wrong one forgets.
+SLIPS = {
+    1: ": are there enough digits?",
+    1e-3: ": is it in milliseconds?",
+    1e6 / 2**20: ": how many bytes are a MiB?",
+    4: ": how many bytes has a float?",
+    1 / 2: ": how many operations is a float worth?",
+}
 
 
 @exercise(
@@ -281,8 +295,11 @@ class Footnote(Value):
         for name in ("memory_ms", "fp32_ms") if report.part == "times" else ("batch",):
             kinds = int | np.integer if name == "batch" else int | float | np.number
             report.kind(got[name], kinds, f"{'a whole' if name == 'batch' else 'a'} number {name}")
-            right = abs(got[name] / case.expected[name] - 1) < 5e-4
-            report.expect(right, f"{name}: {words.short(got[name])} is not it")
+            share = got[name] / case.expected[name]
+            slips = (text for at, text in SLIPS.items() if abs(share / at - 1) < 0.01)
+            asked = next(slips, "") if name != "batch" else ""
+            right = abs(share - 1) < 5e-4
+            report.expect(right, f"{name}: {words.short(got[name])} is not it{asked}")
 
 
 # ------------------------------------------------------------------------------------------- 08b-5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ class LocateWeight(Function):
     parts = {"inside": ("raw data in the model's file", 2),
              "outside": ("external data, and data in a typed field", 2),
              "refused": ("sizes and locations that cannot be right are refused", 2)}  # fmt: skip
+    follows = {"outside": "inside", "refused": "inside outside"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for hows in (("raw",) * 4, ("typed", "raw", "external", "raw")):
@@ -162,7 +164,8 @@ class OrderNodes(Function):
         for name, count in (("inception_v1", 40), ("shufflenet_v2", 30), ("bert_base", 40)):
             yield Case("order", window(random, name, count), on=f"{count} nodes of {name}")
         for part in ("values", "cycle"):
-            yield Case(part, window(random, "inception_v1", 12), on="12 nodes without faults")
+            faultless = window(random, "inception_v1", 12)
+            yield Case(part, faultless, on="12 nodes without faults", mixed=True)
         nodes, given = window(random, "inception_v1", 15)
         outputs = nodes[4][3]
         again: PlainNode = ("again", "Relu", (given[0],), outputs)
@@ -210,8 +213,12 @@ class OrderNodes(Function):
             report.expect(
                 len(got[1]) == len(names), f"expected {len(names)} names, got {len(got[1])}"
             )
+            known = {*case.args[1], ""}
             for place, (one, right) in enumerate(zip(got[1], names, strict=True)):
-                report.equal(one, right, f"name number {place} of the list")
+                ready = kind == "order" and one in list(nodes) and known.issuperset(nodes[one][2])
+                why = "; both are ready: which rule decides?" if ready else ""
+                report.equal(one, right, f"name number {place} of the list{why}")
+                known.update(nodes[right][3] if kind == "order" else ())
             return
         cycle = list(got[1])
         report.expect(cycle, "the list of the cycle's nodes is empty")
@@ -236,7 +243,10 @@ class OrderNodes(Function):
     seams=("vklab.graph.shapes.apply_node", "vklab.ops.registry.apply"),
 )
 class ShapeOf(Function):
-    parts = {"reshape": ("0, -1 and the number of elements", 4)}
+    parts = {"given": ("sizes without 0 and -1: the number of elements", 1),
+             "rest": ("-1 is what is left", 1), "copied": ("0 copies the size at its place", 1),
+             "empty": ("no elements, and allowzero", 1)}  # fmt: skip
+    follows = {"rest": "given", "copied": "given", "empty": "given"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for shape, target, zero in (
@@ -298,14 +308,23 @@ class ShapeOf(Function):
             ([6], [-6], 1),
             (["N", "N"], [-1], 0),
         ):
-            yield Case("reshape", (shape, target, zero))
+            yield self._case(shape, target, zero)
         for n in (*range(2, 14), 16, 32, 64, 97, 100, 101, 127, 128, 1000):  # no number is N
-            yield Case("reshape", (["N", 6], [n, 6], 0))
+            yield self._case(["N", 6], [n, 6], 0)
         for _ in range(12):
             sizes = random.choice([2, 2, 3, 4, 6], 3).tolist()
             shape = random.permutation(np.array(["N", *sizes], object)).tolist()
             target = random.permutation(np.array([0, -1, *sizes[:2]])).tolist()
-            yield Case("reshape", (shape, target, 0))
+            yield replace(self._case(shape, target, 0), mixed=True)
+
+    def _case(self, shape: list[Any], target: list[int], allowzero: int) -> Case:
+        """Return a case of the part that its zeros and negative numbers belong to."""
+        copies, rest = 0 in target and not allowzero, any(n < 0 for n in target)
+        part = "copied" if copies else "rest" if rest else "given"
+        if 0 in shape or (allowzero and 0 in target):
+            part = "empty"
+        mixed = copies and (rest or part == "empty")
+        return Case(part, (shape, target, allowzero), mixed=mixed)
 
     def expected(self, case: Case) -> Any:
         (shape, target, allowzero), found = case.args, []

@@ -36,6 +36,7 @@ class FirstPart(Function):
     parts = {"known": ("shape arithmetic and constants stop nothing", 1),
              "planned": ("the nodes that can be planned", 2),
              "missing": ("the values that must be known", 2)}  # fmt: skip
+    follows = {"planned": "known", "missing": "known planned"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         constants, mark = ("c", "w"), str(random.integers(100))
@@ -132,10 +133,11 @@ class FirstPart(Function):
 )
 class NewPlans(Function):
     parts = {"key": ("what belongs to the key", 2), "tree": ("a cache for each entry", 2)}
+    follows = {"tree": "key"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part, *args, text in drawn_plans.draw_requests(random, self.params["step"]):
-            yield Case(part, tuple(args), on=text)
+            yield Case(part, tuple(args), on=text, mixed=text == "drawn requests")
 
     def expected(self, case: Case) -> Any:
         requests, needs = case.args
@@ -336,6 +338,11 @@ class SmallPeakOrder(Function):
     ),
 )
 class WhereItStops(Predict):
+    options = {
+        name: (*(node for node, *_ in nodes), "none")
+        for name, (_, nodes) in MODELS.items()
+        if name != "asked"
+    }
     right = {"flatten": "none", "top": "topk", "select": "turn"}
     explains = (
         "In flatten the new shape follows from the shape of x: no node stops. In top k "
@@ -356,6 +363,7 @@ class NewEntries(Predict):
 
 @exercise("09b-p3", hints=("Must anything be known about operators that come later?",))
 class WhoCan(Predict):
+    options = dict.fromkeys(("python_if", "fuse", "nonzero", "free"), ("eager", "ahead", "both"))
     right = {"python_if": "eager", "fuse": "ahead", "nonzero": "both", "free": "both"}
     explains = (
         "A branch of Python needs Python between two operators. Fusing Relu into the Conv "

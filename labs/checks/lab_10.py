@@ -154,7 +154,8 @@ class Simplify(Function):
                 graph = plain.draw_graph(random, count, (op, number), (2, 2, 2))
                 if len(simplified(graph, (op, number))["nodes"]) < len(graph["nodes"]) - 3:
                     break
-            yield Case("drawn", (graph,), on=f"a drawn graph of {len(graph['nodes'])} nodes")
+            on = f"a drawn graph of {len(graph['nodes'])} nodes"
+            yield Case("drawn", (graph,), on=on, mixed=True)
 
     def expected(self, case: Case) -> Any:
         target = simplified(case.args[0], (self.params["op"], float(self.params["number"])))
@@ -291,7 +292,8 @@ class FirstFault(Function):
                 graph = after = plain.draw_graph(random, 7, ("Mul", 1.0), (2, 3, 4))
                 for name in names.split():
                     after = plain.damaged(random, after, name)
-                yield Case(part, (graph, after), on=f"a drawn graph ({len(after['nodes'])} nodes)")
+                on = f"a drawn graph ({len(after['nodes'])} nodes)"
+                yield Case(part, (graph, after), on=on, mixed=True)
 
     def expected(self, case: Case) -> Any:
         return first_fault(*case.args)
@@ -392,7 +394,7 @@ class Witnesses(Value):
             problem = "with the other three tests right, the pass fuses " + (
                 "two nodes, and no output changes"
                 if after["nodes"] != graph["nodes"]
-                else "nothing"
+                else "nothing, so nothing goes wrong"
             )
         return f"the graph for {name!r}: {problem}"
 

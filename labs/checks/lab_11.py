@@ -82,6 +82,7 @@ class FindLifetimes(Function):
     parts = {"steps": ("first and last step, outputs alive to the end", 2),
              "views": ("a view lengthens the lifetime of the value that it shows", 2),
              "orders": ("an order that cannot run is refused", 1)}  # fmt: skip
+    follows = {"views": "steps"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         a, b, c = ("Conv", ("x",), ("a",)), ("Relu", ("a",), ("b",)), ("Add", ("a", "b"), ("c",))
@@ -124,9 +125,11 @@ class FindLifetimes(Function):
             yield Case("orders", (nodes, ["c"]), on=f"nodes={words.short(nodes)}")
         for name in NAMES:
             nodes, outputs, _ = _window(random, name, 9)
-            yield Case("steps" if name in ("resnet50", "unet") else "views", (nodes, outputs))
+            part = "steps" if name in ("resnet50", "unet") else "views"
+            yield Case(part, (nodes, outputs), mixed=True)
             for order in (nodes, nodes[::-1]):
-                yield Case("orders", (order, outputs), on=f"nodes={words.short(order)}")
+                on = f"nodes={words.short(order)}"
+                yield Case("orders", (order, outputs), on=on, mixed=True)
 
     def expected(self, case: Case) -> Any:
         return all_lifetimes(*case.args)
@@ -156,6 +159,7 @@ class LowestOffset(Function):
     parts = {"gaps": ("the lowest gap that is large enough", 2),
              "aligned": ("offsets are multiples of the alignment", 1),
              "mixed": ("ranges in any order that share bytes; a size of 0", 2)}  # fmt: skip
+    follows = {"aligned": "gaps", "mixed": "gaps aligned"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         unit = self.params["align"]
@@ -180,7 +184,8 @@ class LowestOffset(Function):
             starts = random.integers(0, 20, 7) * unit
             ends = starts + random.integers(1, 5 * unit, 7)
             taken = list(zip(starts.tolist(), ends.tolist(), strict=True))
-            yield Case(part, (int(random.integers(1, 4 * unit)), taken))
+            size = int(random.integers(1, 4 * unit))
+            yield Case(part, (size, taken), mixed=part != "mixed")
 
     def expected(self, case: Case) -> Any:
         (size, taken), offset = case.args, 0
@@ -215,6 +220,7 @@ class TakeOver(Function):
     parts = {"readers": ("never under a reader that has still to run, nor over an output", 2),
              "bytes": ("equal sizes, element by element, and bytes that belong to the plan", 2),
              "graphs": ("parts of recorded networks", 1)}  # fmt: skip
+    follows = {"graphs": "readers bytes"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def ask(part: str, text: str, outputs: str, sizes: Mapping[str, int] = {}) -> Case:
@@ -466,6 +472,7 @@ class MovesUnderCap(Function):
 
 @exercise("11-p1", hints=("Which of the three repeats the same small block many times?",))
 class SavesMost(Predict):
+    options = {"network": ("unet", "resnet50", "bert_base")}
     explains = (
         "BERT is twelve equal layers, and all use the same bytes in turn. U-Net keeps "
         "results of its first half for the second, so many bytes are live at once."

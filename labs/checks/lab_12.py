@@ -86,6 +86,7 @@ class BuildChunks(Function):
              "two": ("fewest chunks on two devices", 1),
              "three": ("fewest chunks on three devices", 1),
              "refused": ("an empty graph is cut; a wrong graph is refused", 1)}  # fmt: skip
+    follows = {"links": "cut", "two": "cut", "three": "cut two", "refused": "cut"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         chain = [("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("b",)), ("d", 0, ("c",))]

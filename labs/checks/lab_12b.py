@@ -160,6 +160,7 @@ class Overtaking(Function):
     parts = {"fails": ("a possible trace in which a chunk reads too early", 2),
              "none": ("an empty list where no trace fails", 1),
              "short": ("few events", 2)}  # fmt: skip
+    follows = {"none": "fails", "short": "fails none"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         g0, g1 = "GPU 0", "GPU 1"
@@ -420,6 +421,7 @@ class Step(Function):
              "device": ("jobs that start behind a job of their device", 2),
              "failures": ("any jobs fail", 2),
              "twice": ("events of jobs that are not in flight", 1)}  # fmt: skip
+    follows = {"device": "ends", "failures": "ends device", "twice": "ends device failures"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         chain = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("X", ("b",)), "d": ("Y", ("a", "c"))}
@@ -509,6 +511,7 @@ class Views(Predict):
 
 @exercise("12b-p3", hints=("One queue takes its submissions in order. What does the first want?",))
 class ReaderFirst(Predict):
+    options = dict.fromkeys(("no_wait", "waits_for_1"), ("old", "new", "never"))
     explains = (
         "Without a wait the reader runs first and sees old bytes. With the wait, it holds "
         "up the queue for a value that only the submission behind it would set. With two "

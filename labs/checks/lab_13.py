@@ -65,6 +65,7 @@ def _rows(random: np.random.Generator, count: int, least: int) -> tuple[list[Row
 class FewChanges(Function):
     parts = {"few": ("fewest changes, short lists", 2), "fits": ("tight memory, and None", 1),
              "long": ("fewest changes, long lists", 2)}  # fmt: skip
+    follows = {"fits": "few", "long": "few fits"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for caps in ((128, 300), (128, 230), (90, 210), (300, 128), (280, 280)):
@@ -210,6 +211,7 @@ def _times(
 class CheapestCut(Function):
     parts = {"few": ("few nodes", 2), "able": ("nodes that one device cannot run", 1),
              "many": ("48 nodes of a real network", 2)}  # fmt: skip
+    follows = {"able": "few", "many": "few able"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         price = self.params["price"]
@@ -235,7 +237,8 @@ class CheapestCut(Function):
             ),
         )
         for part, count in (("few", 6), ("few", 8), ("able", 7), ("able", 8)):
-            yield Case(part, _times(random, price, count), on=f"{count} nodes")
+            times = _times(random, price, count)
+            yield Case(part, times, on=f"{count} nodes", mixed=part == "able")
         for block in (0, 5, 8):
             yield Case("many", _times(random, price, 48, block), on="48 nodes")
 

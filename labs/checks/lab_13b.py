@@ -168,6 +168,7 @@ class ShardMatmul(Function):
              "rows": ("B cut by rows: slices and all-reduce", 1),
              "grid": ("B cut both ways", 2),
              "edges": ("empty parts, empty products, and a grid without devices", 1)}  # fmt: skip
+    follows = {"grid": "columns rows", "edges": "columns rows grid"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def drawn(least: int = 3, most: int = 30) -> list[int]:
@@ -241,6 +242,7 @@ class RingAllReduce(Function):
     parts = {"sum": ("every device ends with the sum of all, each counted once", 2),
              "time": ("no slower than the ring", 2),
              "uneven": ("uneven parts, fewer elements than devices, one device", 1)}  # fmt: skip
+    follows = {"time": "sum", "uneven": "sum time"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         def case(part: str, devices: int, elements: int) -> Case:
@@ -463,6 +465,7 @@ class StagedCopies(Predict):
 
 @exercise("13b-p2", hints=("What does one device lack: some elements of C, or part of each sum?",))
 class GatherOrSum(Predict):
+    options = dict.fromkeys(("columns", "rows"), ("gather", "add"))
     explains = (
         "Cut by columns, each device has whole elements of C, but not all of them: gather. "
         "Cut by rows, each device has every element of C, but only part of its sum: add."

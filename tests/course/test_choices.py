@@ -126,9 +126,9 @@ def test_exercises_and_variants_are_remembered_apart():
 
 @pytest.mark.parametrize(("changed", "points", "status"), [
     ({}, 3, "correct"),
-    ({"A": "blue"}, 2, "incorrect"),
-    ({"A": "blue", "C": 1}, 1, "incorrect"),
-    ({"A": "green"}, 2, "incorrect"),
+    ({"A": "blue"}, 2, "partial"),
+    ({"A": "blue", "C": 1}, 1, "partial"),
+    ({"A": "green"}, 2, "partial"),
     ({"A": "blue", "B": "red", "C": 1}, 0, "incorrect"),
 ])  # fmt: skip
 def test_grading_gives_points_by_row(changed, points, status):

@@ -26,6 +26,7 @@ if "VKLAB_CHILD_BARE" not in os.environ:
     from vklab_course.children.run_kernel import Run, run_kernel
     from vklab_course.children.run_limited import run_limited
     from vklab_course.data import data
+    from vklab_course.given import given
     from vklab_course.hint import hint
     from vklab_course.picture import picture
     from vklab_course.places import adopt_release as _adopt_release
@@ -46,6 +47,7 @@ __all__ = [
     "banner",
     "check",
     "data",
+    "given",
     "hint",
     "picture",
     "predict",

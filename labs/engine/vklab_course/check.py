@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vklab_course import rows, seam, words
+from vklab_course import seam, words
 from vklab_course.children.kernel_answers import KernelAnswers
 from vklab_course.children.run_limited import run_limited
 from vklab_course.counting.observe import PINNED
@@ -19,7 +19,6 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.draw import public_cases
 from vklab_course.definition.exercise import Exercise, exercises_of, find, number_of
 from vklab_course.definition.judge import Answers, LocalAnswers, judge
-from vklab_course.definition.kinds import Choice
 from vklab_course.definition.verdict import Verdict
 from vklab_course.features import missing_features
 from vklab_course.places import unplaced
@@ -61,6 +60,7 @@ def check_answer(
     answer: Any,
     seconds: float | None = None,
     cases: Sequence[Case] | None = None,
+    explain: bool = True,
 ) -> Verdict:
     """Return the verdict on an answer of this process, on the public cases.
 
@@ -69,6 +69,7 @@ def check_answer(
         answer: as in `check`.
         seconds: time limit of the answers; None for the exercise's own.
         cases: the public cases, where they are drawn already.
+        explain: whether a verdict is explained, as `Exercise.feedback` does.
     """
     refused = refusal(exercise, answer)
     if refused is not None:
@@ -76,9 +77,7 @@ def check_answer(
         return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
     drawn = public_cases(exercise) if cases is None else cases
     verdict = judge(exercise, answers_for(exercise, answer, seconds), drawn)
-    if isinstance(exercise, Choice):
-        return rows.explained(exercise, answer, drawn[0], verdict)
-    return verdict
+    return exercise.feedback(answer, drawn, verdict) if explain else verdict
 
 
 def judged_text(identifier: str, name: str, text: str) -> str:

@@ -39,8 +39,9 @@ class Prediction:
             if rows
             else ""
         )
+        text = escape(self.text).replace("\n", "<br>")
         style = "border-left:.4em solid #56B4E9;padding:.2em .9em;margin:.4em 0"
-        html = f'<div role="status" style="{style}">{table}{escape(self.text)}</div>'
+        html = f'<div role="status" style="{style}">{table}{text}</div>'
         shown = {"text/plain": repr(self), "text/html": html}
         note = {} if self.rows else {NOTE: {"id": self.id, "status": "not_attempted"}}
         return shown | note
@@ -69,6 +70,13 @@ def predict(identifier: str, **values: Any) -> Prediction:
             "write a value in place of each ..., then run the cell: "
             "the explanation follows your prediction",
         )
+    wanted = {name: prediction.wanted(name, value) for name, value in values.items()}
+    if lines := [
+        f"{name} takes {kind}; you gave {words.short(values[name])}"
+        for name, kind in wanted.items()
+        if kind
+    ]:
+        return Prediction(identifier, (), "\n".join([*lines, "Mend that, and run the cell again."]))
     rows = tuple(
         (name, words.short(values[name]), words.short(right)) for name, right in answers.items()
     )

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from vklab_course.definition.case import Case
-from vklab_course.definition.exercise import Exercise
-from vklab_course.definition.kinds import no_option, wrong_rows
-from vklab_course.definition.verdict import Verdict
+import numpy as np
 
-__all__ = ["WRONG", "explained"]
+from vklab_course import words
+from vklab_course.definition.case import Case
+
+__all__ = ["WRONG", "explained", "no_option", "wrong_rows"]
 
 WRONG = "not all right"
 ALONE = 2  # different wrong answers without a fact
@@ -25,35 +24,54 @@ ALONE = 2  # different wrong answers without a fact
 _wrong: defaultdict[tuple[str, int], dict[tuple[Any, ...], None]] = defaultdict(dict)
 
 
-def explained(exercise: Exercise, answer: Any, case: Case, verdict: Verdict) -> Verdict:
-    """Return the verdict of the notebook on an answer to a `Choice`.
+def explained(exercise: tuple[str, int], answer: Mapping[str, Any], case: Case) -> str:
+    """Return what a wrong answer is told; "" if a row has no option, which counts as no try.
 
     Args:
-        exercise: the exercise.
-        answer: the answer that was judged.
-        case: its case with the right options.
-        verdict: the verdict by rows, as in grading.
+        exercise: its id and variant.
+        answer: the answer.
+        case: the case with the oracle's result.
     """
-    if verdict.status == "correct":
-        texts = case.facts.get("reasons", {})  # which cases of older releases do not have
-        reasons = (f"{name}: {reason}" for name, reason in texts.items())
-        return replace(verdict, messages=(*verdict.messages, *reasons))
-    if not verdict.parts or verdict.parts[0].share < 0:
-        return verdict  # the answer is no dictionary of these questions
-    said = _said(exercise, answer, case) or verdict.parts[0].message
-    parts = tuple(replace(part, share=-1.0, message=said) for part in verdict.parts)
-    return replace(verdict, points=0, parts=parts)
-
-
-def _said(exercise: Exercise, answer: Mapping[str, Any], case: Case) -> str:
-    """Return what a wrong answer is told; "" if a row has no option, which counts as no try."""
     names = list(case.facts["options"])
     if any(no_option(case, answer, name) for name in names):
         return ""
-    seen = _wrong[exercise.id, exercise.variant]
+    seen = _wrong[exercise]
     seen[tuple(answer[name] for name in names)] = None
     if len(seen) <= ALONE:
         return WRONG
     first = wrong_rows(case, answer)[0]
     fact = case.facts.get("facts", {}).get(first, "")
     return f"{WRONG}. Row {first}: {fact}" if fact else WRONG
+
+
+def no_option(case: Case, got: Mapping[str, Any], name: str) -> str:
+    """Return why a row has no option of its question, or "".
+
+    Args:
+        case: the case of a `Choice`.
+        got: the answer.
+        name: the row.
+    """
+    options = case.facts["options"][name]
+    if name not in got:
+        return f"{name!r} has no answer"
+    said = got[name]
+    plain = isinstance(said, str | int | np.integer) and type(said) is not bool
+    if plain and said in options:
+        return ""
+    given = repr(said) if type(said) is float else words.short(said)
+    return f"{name!r}: got {given}; choose one of {', '.join(map(repr, options))}"
+
+
+def wrong_rows(case: Case, got: Mapping[str, Any]) -> list[str]:
+    """Return the rows of an answer to a `Choice` whose option is not the right one.
+
+    Args:
+        case: the case with the oracle's result.
+        got: the answer.
+    """
+    return [
+        name
+        for name, right in case.expected.items()
+        if no_option(case, got, name) or got[name] != right
+    ]

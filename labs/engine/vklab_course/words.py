@@ -16,7 +16,7 @@ import numpy as np
 import vklab
 import vklab_labs
 
-__all__ = ["array_text", "error_text", "near", "never_used", "short", "short_message",
+__all__ = ["array_text", "code", "error_text", "near", "never_used", "short", "short_message",
            "whole"]  # fmt: skip
 
 PACKAGES = (
@@ -24,6 +24,8 @@ PACKAGES = (
     *vklab_labs.__path__,
 )
 LIMIT = 160
+NUMBERS = {"bool", "float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32",
+           "uint32", "int64", "uint64"}  # fmt: skip
 _repr = reprlib.Repr()  # (takes its limits as arguments from Python 3.12 on)
 _repr.maxlist = _repr.maxtuple = _repr.maxset = 8
 _repr.maxstring, _repr.maxother = 80, 120
@@ -48,6 +50,37 @@ def short(value: Any) -> str:
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
     text = whole(text)
     return text if len(text) <= LIMIT else text[: LIMIT - 3] + "..."
+
+
+def code(value: Any) -> str:
+    """Return a value as Python code, with `np` for NumPy. Raises TypeError for other objects."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.name not in NUMBERS:
+            raise TypeError(f"no code for an array of {value.dtype}")
+        if not value.size:
+            return f"np.zeros({value.shape}, np.{value.dtype})"
+        return f"np.array({_elements(value)}, np.{value.dtype})"
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        return str(value) if np.isfinite(value) else f"float('{value}')"
+    if value is None or isinstance(value, str | bytes):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        inner = ", ".join(map(code, value)) + ("," if len(value) == 1 else "")
+        return f"({inner})" if isinstance(value, tuple) else f"[{inner.rstrip(',')}]"
+    if isinstance(value, set | frozenset):
+        inner = f"{{{', '.join(sorted(map(code, value)))}}}" if value else ""
+        return inner if value and isinstance(value, set) else f"{type(value).__name__}({inner})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{code(key)}: {code(one)}" for key, one in value.items()) + "}"
+    raise TypeError(f"no code for a {type(value).__name__}")
+
+
+def _elements(array: np.ndarray) -> str:
+    if not array.shape:
+        return code(array[()])
+    return f"[{', '.join(map(_elements, array))}]"
 
 
 def whole(text: str) -> str:

@@ -323,7 +323,7 @@ def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
             answer = answer_of(lab, exercise.id, mutant.text)
         except Exception:
             continue  # the mutant fails before it can be checked
-        if check_answer(exercise, answer, limit, cases).status == "correct":
+        if check_answer(exercise, answer, limit, cases, explain=False).status == "correct":
             survivors.append(mutant)
     return MutantReport(exercise.id, count, tuple(survivors))
 

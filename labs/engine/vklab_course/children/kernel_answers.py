@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,13 +16,14 @@ import numpy as np
 from vklab_course import seam, words
 from vklab_course.children.kernel_child import GUARD_WORD
 from vklab_course.children.run_kernel import Run
-from vklab_course.counting import shapes
+from vklab_course.counting import arrivals, observe, shapes
 from vklab_course.counting.observe import Observed, observe_kernel
 from vklab_course.definition.case import Case, Got
 from vklab_course.definition.exercise import Exercise
-from vklab_course.definition.report import Differs, Report
+from vklab_course.definition.report import Report
+from vklab_course.definition.verdict import FOLLOWS, Verdict
 
-__all__ = ["Kernel", "KernelAnswers", "is_glsl", "named"]
+__all__ = ["Kernel", "KernelAnswers", "is_glsl", "named", "runs_of"]
 
 WORDS = {
     "compile_error": "the kernel does not compile:\n{}",
@@ -44,6 +46,7 @@ FORMATS = {
 }
 COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
 IMPORT = re.compile(r"^\s*(?:import\b|implementing\b|__include\b|#\s*include\b)", re.M)
+BARRIER = re.compile(r"barrier", re.I)
 POWER = re.compile(r"[\w)\]]\s*\*\*\s*[\w(]")  # Python's power
 # For each element of an invocation: most turns of loops, in general and where an element needs one
 # element of each input; there also most uses of shared arrays.
@@ -58,6 +61,11 @@ def is_glsl(text: str) -> bool:
 def named(text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return buffers by their names in a kernel: in GLSL the block's name, in capitals."""
     return {name.upper() if is_glsl(text) else name: a for name, a in arrays.items()}
+
+
+def runs_of(text: str, cases: Sequence[Case]) -> list[Run]:
+    """Return the dispatch of each case, for this kernel."""
+    return [Run(named(text, arrays), *rest) for arrays, *rest in (case.args for case in cases)]
 
 
 class KernelAnswers:
@@ -81,9 +89,7 @@ class KernelAnswers:
         """
         if exercise.builds and IMPORT.search(COMMENT.sub("", self.text)):
             return [Got("refused", message=seam.REFUSAL)] * len(cases), ""
-        runs = [
-            Run(named(self.text, arrays), *rest) for arrays, *rest in (case.args for case in cases)
-        ]
+        runs = runs_of(self.text, cases)
         done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
         return [
             _got(result, self.text, number, len(done)) for number, result in enumerate(done, 1)
@@ -132,6 +138,7 @@ class Kernel(Exercise):
     """
 
     takes = "kernel"
+    follows: ClassVar[Mapping[str, str]] = {"shape": "inside"}
     seconds = 60.0
     output: ClassVar[str] = "y"
     dtype: ClassVar[type] = np.float32
@@ -200,20 +207,39 @@ class Kernel(Exercise):
             report.note(f"{words.never_used(got.unused)} by the kernel; the dispatch supplies it")
         getattr(self, f"_{report.part}")(case, got, report)
 
-    def _first_values(self, case: Case, got: Observed, report: Report) -> None:
-        """Leave a further aspect without a judgement where the values are wrong."""
-        try:
-            self._values(case, got, report)
-        except Differs:
-            report.expect(False, "not judged, because the values are wrong")
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return a verdict that names those who do not arrive at a barrier, before all else.
+
+        Args:
+            answer: the kernel.
+            cases: the cases that it was judged on.
+            verdict: the verdict on it.
+        """
+        if verdict.status != "incorrect" or not BARRIER.search(COMMENT.sub("", answer)):
+            return verdict
+        runs = runs_of(answer, cases)
+        number, said = arrivals.absent(answer, runs, seconds=15.0, variables=observe.PINNED)
+        if not said:
+            return verdict
+        said = f"on {cases[number].on}: {said}"
+        first, parts = "", []
+        for part in verdict.parts:
+            if not part.passed:
+                also = "" if shapes.ALL_ARRIVE in part.message else f"\n{part.message}"
+                told = FOLLOWS.format(first) if first else said + also
+                part, first = replace(part, message=told), first or part.name
+            parts.append(part)
+        messages = verdict.messages if parts else (*verdict.messages, said)
+        return replace(verdict, parts=tuple(parts), messages=messages)
 
     def _values(self, case: Case, got: Observed, report: Report) -> None:
         values = got.buffers[self.name_in(got, self.output)]
-        said = f"{self.start:g} means: nobody wrote it. " if (values == self.start).any() else ""
+        shape, size = self.matrix(case), values.size - case.facts["room"]
+        unset = (values[:size] == self.start) & (case.expected[:size] != self.start)
+        said = f"{self.start:g} means: nobody wrote it. " if unset.any() else ""
         bits = values.view(np.uint32).astype(np.int64) - GUARD_WORD
         if ((bits >= 0) & (bits < len(got.buffers))).any():
             said += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
-        shape, size = self.matrix(case), values.size - case.facts["room"]
         report.close(
             values[:size].reshape(shape),
             case.expected[:size].reshape(shape),
@@ -269,10 +295,12 @@ class Kernel(Exercise):
             report.expect(letter, f"{name} is never used, so the compiler has dropped it")
             given = FORMATS.get(letter, letter)
             article = "an" if given.startswith("int") else "a"
+            signs = {given, kind} == {"int", "uint"}
+            when = "from 2**31 on" if signs else "then"
             report.expect(
                 given == kind,
                 f"{name} is {article} {given} in your struct; the host "
-                f"pushes a {kind}, whose bytes say something else then",
+                f"pushes a {kind}, whose bytes say something else {when}",
             )
             at = got.push_offsets[name]
             report.expect(

@@ -43,19 +43,22 @@ class Instrumented:
     uses_subgroups: bool
 
 
-def instrument(spirv: bytes, units: Mapping[str, int], is_full: bool = True) -> Instrumented:
+def instrument(
+    spirv: bytes, units: Mapping[str, int], is_full: bool = True, waits: bool = True
+) -> Instrumented:
     """Return a kernel with counters; ShaderError where they could not follow an access.
 
     Args:
         spirv: the compiled kernel.
         units: the exercise's buffers: bytes of one element, by name.
         is_full: whether reads of each element, sectors and the log are kept, too.
+        waits: whether invocations wait at a barrier; else it is counted and left out.
     """
     try:
         module = Module(spirv)
         bindings = _bindings(module)
         refuse.refuse(module, set(units), bindings)
-        return _Pass(module, bindings, units, is_full).run()
+        return _Pass(module, bindings, units, is_full, waits).run()
     except (LookupError, StopIteration, RecursionError, ValueError, struct.error) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r}") from error
 
@@ -74,8 +77,9 @@ class _Pass:
     """One walk over the functions of a module."""
 
     def __init__(
-        self, module: Module, bindings: Mapping[int, str], units: Mapping[str, int], is_full: bool
-    ) -> None:
+        self, module: Module, bindings: Mapping[int, str], units: Mapping[str, int],
+        is_full: bool, waits: bool,
+    ) -> None:  # fmt: skip
         self.module, self.layouts, self.units = module, Layouts(module), list(units.values())
         used = [module.decorations[variable][Decoration.BINDING] for variable in bindings]
         self.ids = Ids(module)
@@ -104,7 +108,7 @@ class _Pass:
         self.main, self.is_main = entry[1], False
         self.places: dict[int, Place] = {}
         self.aliases: dict[int, int] = {}
-        self.barriers = 0
+        self.barriers, self.waits = 0, waits
 
     def _root(self, variable: int, name: str, number: int, is_shared: bool = False) -> Root:
         pointee = self.module.types[self.module.type_of[variable]][1][1]
@@ -170,16 +174,25 @@ class _Pass:
         elif opcode in refuse.ATOMICS:
             self._atomic(done, opcode, words)
         elif opcode == Op.CONTROL_BARRIER:
-            self._barrier(done, words[0], words[2])
+            if self._barrier(done, words[0], words[2]) and not self.waits:
+                return
         elif opcode == Op.RETURN and self.is_main:
             self.counters.call(done, "finish")
         done.do(opcode, *words)
 
-    def _barrier(self, done: Code, scope: int, semantics: int) -> None:
-        """Count a barrier of the workgroup; one that orders only buffers ends no shared race."""
+    def _barrier(self, done: Code, scope: int, semantics: int) -> bool:
+        """Count a barrier of the workgroup; one that orders only buffers ends no shared race.
+
+        Args:
+            done: receives the instructions.
+            scope: id of the scope of invocations.
+            semantics: id of the memory that the barrier orders.
+
+        Returns whether it is a barrier of the workgroup.
+        """
         numbers, path = self.module.constants, "barrier_path"
         if numbers.get(scope) != _WORKGROUP:
-            return
+            return False
         self.counters.tally(done, "barriers")
         self.barriers += 1
         longer = done.word(Op.I_MUL, self.counters.get(done, path), self.module.number(31))
@@ -187,6 +200,7 @@ class _Pass:
         self.counters.set(done, path, longer)
         if numbers.get(semantics, 0) & _WORKGROUP_MEMORY:
             shadows.pass_barrier(done, self.counters)
+        return True
 
     def _is_far(self, pointer: int) -> bool:
         """Tell whether a pointer leads into a buffer or a shared array."""

@@ -33,9 +33,12 @@ from vklab_course.counting.layout import (
     too_large,
 )
 
-__all__ = ["PINNED", "DISPATCHES", "Observed", "Counted", "observe_kernel", "outside"]
+__all__ = ["ARRIVALS", "PINNED", "DISPATCHES", "Observed", "Counted", "observe_kernel",
+           "outside"]  # fmt: skip
 
 DISPATCHES = ("plain", "counted", "mirrored", "reversed", "partial")
+# One more dispatch, in which no invocation waits at a barrier: each comes as far as it would go.
+ARRIVALS = "arrivals"
 LOG_ROOM = 65_536  # accesses
 # Threads and vector width of Mesa's llvmpipe, so that marks do not depend on the machine.
 PINNED: Mapping[str, str] = MappingProxyType(
@@ -93,6 +96,11 @@ class _Plan:
     order: Order
     groups: tuple[int, ...]
 
+    @property
+    def module(self) -> str:
+        """Return the file of the kernel with the counters of this dispatch."""
+        return f"{self.way if self.way in ('counted', ARRIVALS) else 'ordered'}.spv"
+
 
 def observe_kernel(
     text: str,
@@ -113,7 +121,8 @@ def observe_kernel(
         language: glsl or slang; default: GLSL if the text has a #version line.
         seconds: time limit of each dispatch.
         device: as in `vklab.load`.
-        dispatches: which dispatches to make; `plain` is the kernel as it was compiled.
+        dispatches: which dispatches to make; `plain` is the kernel as it was compiled, and
+            `arrivals` counts barriers without executing them.
         variables: environment variables of the child with the device, such as `PINNED`.
         spirv: what the text compiles to, where the caller has it.
     """
@@ -191,23 +200,17 @@ def _observe(
         counted, ordered = (instrument(spirv, units, is_full) for is_full in (True, False))
     except ShaderError as error:
         raise _Refused(str(error)) from error
+    modules = {"plain.spv": spirv, "counted.spv": counted.spirv, "ordered.spv": ordered.spirv}
+    if ARRIVALS in dispatches:
+        modules[f"{ARRIVALS}.spv"] = instrument(spirv, units, False, waits=False).spirv
     jobs: list[Job] = []
     plans: list[list[_Plan]] = []
     # The counted dispatch comes first: it ends in spite of endless loops, and harms nothing.
     for run in runs:
         plans.append(_plans(run, interface, counted, kept, dispatches))
-        made = [
-            Job(
-                "counted.spv" if plan.layout.room else "ordered.spv",
-                _with_counters(run, plan),
-                unused,
-                STOP,
-            )
-            for plan in plans[-1]
-        ]
+        made = [Job(plan.module, _with_counters(run, plan), unused, STOP) for plan in plans[-1]]
         plain = [Job("plain.spv", run, unused)] if "plain" in dispatches else []
         jobs += [*made[:1], *plain, *made[1:]]
-    modules = {"plain.spv": spirv, "counted.spv": counted.spirv, "ordered.spv": ordered.spirv}
     done = iter(run_kernel.run_jobs(modules, jobs, *limits))
     observed: list[Observed] = []
     for run, each in zip(runs, plans, strict=True):
@@ -250,6 +253,7 @@ def _plans(
         "mirrored": None if is_single else _Plan("mirrored", layout, Order(mirrored=True), grid),
         "reversed": _Plan("reversed", layout, Order(reversed=True), grid),
         "partial": _Plan("partial", layout, Order(base), part),
+        ARRIVALS: _Plan(ARRIVALS, layout, Order(), grid),
     }
     if layout.groups < 2:
         plans["reversed"] = plans["partial"] = None

@@ -14,11 +14,12 @@ from vklab_course.counting.counts import Counts
 from vklab_course.counting.layout import READ, WRITE
 from vklab_course.counting.observe import Counted, Observed
 
-__all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
-           "partial_shape", "race_shape", "room_shape", "row_shape", "shared_shape",
-           "size_shape", "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
+__all__ = ["ALL_ARRIVE", "barrier_shape", "input_shape", "load_shape", "order_matters",
+           "outside_shape", "partial_shape", "race_shape", "room_shape", "row_shape",
+           "shared_shape", "size_shape", "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
+ALL_ARRIVE = "all must arrive at each barrier"
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
 ORDERS = {
     "mirrored": "with the invocations of each workgroup in mirrored order",
@@ -125,14 +126,14 @@ def barrier_shape(observed: Observed) -> str:
     for i in np.flatnonzero(made < most[groups])[:1]:
         return (
             f"invocation {i} meets {made[i]} barriers, another one of its workgroup "
-            f"{most[groups[i]]}: all must arrive at each barrier"
+            f"{most[groups[i]]}: {ALL_ARRIVE}"
         )
     paths = counts.by_invocation["barrier_path"]
     _, first = np.unique(groups, return_index=True)
     for i in np.flatnonzero(paths != paths[first][groups])[:1]:
         return (
             f"invocations {first[groups[i]]} and {i} of a workgroup meet different barriers: "
-            "all must arrive at each barrier"
+            f"{ALL_ARRIVE}"
         )
     return ""
 

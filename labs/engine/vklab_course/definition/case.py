@@ -45,6 +45,8 @@ class Case:
             iterator.
         expected: result of the oracle; a `Raised` where the oracle raises.
         facts: what only the comparison needs; never sent to an answer.
+        mixed: whether mistakes in other parts fail this case, too. A part that fails only on such
+            cases follows from one that fails on a case of its own.
     """
 
     part: str = ""
@@ -56,6 +58,7 @@ class Case:
     drain: int = 0
     expected: Any = UNSET
     facts: Mapping[str, Any] = field(default_factory=dict)
+    mixed: bool = False
 
     @cached_property
     def question(self) -> bytes:
@@ -81,12 +84,14 @@ class Got:
         value: the result, or the `Raised`.
         message: the reason, where there is no result.
         changed: the name of an argument that the answer has changed, or "".
+        printed: what the answer printed, its first characters.
     """
 
     how: str
     value: Any = None
     message: str = ""
     changed: str = ""
+    printed: str = ""
 
     @property
     def raised(self) -> Raised | None:

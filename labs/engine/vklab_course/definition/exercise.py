@@ -11,14 +11,17 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from vklab_course.definition import calls
 from vklab_course.definition.case import Case
 from vklab_course.definition.report import Report
+from vklab_course.definition.verdict import Verdict
 from vklab_course.piece import Piece
 from vklab_course.places import VARIANTS, labs_folder
 
@@ -49,14 +52,15 @@ class Exercise:
         builds: the piece of the runtime that a kept answer can replace; None if it builds none.
         seconds: time limit of the answers to one batch of cases.
         extra: whether the lab's minutes leave it out, and nothing later needs it.
-        by_row: whether a share of the points is that of right rows, and no score.
+        follows: for a part, the parts that it needs, as words: while one of these fails on a case
+            of its own, this part only names it. Each part needs the part `valid`, if there is one.
     """
 
     id: str = ""
     takes: ClassVar[str] = "function"
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
-    by_row: ClassVar[bool] = False
+    follows: ClassVar[Mapping[str, str]] = {}
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
@@ -103,9 +107,37 @@ class Exercise:
         """
         report.equal(got, case.expected)
 
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return the verdict as a notebook shows it: explained. Grading shows it as it is.
+
+        Args:
+            answer: what was judged.
+            cases: the cases that it was judged on.
+            verdict: the verdict on it.
+        """
+        return verdict
+
 
 class Function(Exercise):
     """An answer that is called."""
+
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return the verdict with the failing case of each part as a call for a cell.
+
+        Args:
+            answer: what was judged.
+            cases: the cases that it was judged on.
+            verdict: the verdict on it.
+        """
+        parts, shown = [], {-1}
+        for part in verdict.parts:
+            if part.case not in shown:
+                shown.add(part.case)
+                case = cases[part.case]
+                call = calls.call_text(self.title, self.id, case, part.case + 1)
+                part = replace(part, message=calls.shown(part.message, call, case))
+            parts.append(part)
+        return replace(verdict, parts=tuple(parts))
 
 
 class Value(Exercise):

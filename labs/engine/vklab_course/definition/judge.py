@@ -6,21 +6,26 @@ the cases.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from vklab_course import seam, words
-from vklab_course.definition import stub
+from vklab_course.definition import calls, stub
 from vklab_course.definition.case import Case, Got
 from vklab_course.definition.codec import CodecError, Raised
 from vklab_course.definition.exercise import Exercise
 from vklab_course.definition.report import Differs, Report
-from vklab_course.definition.verdict import Part, Verdict
+from vklab_course.definition.verdict import FOLLOWS, NEEDS, Part, Verdict
 
 __all__ = ["Answers", "LocalAnswers", "judge"]
 
 # Of a student's own output SHOWN characters appear; of messages at most MESSAGES, each CHARACTERS.
 SHOWN, MESSAGES, CHARACTERS = 300, 20, 4000
+EXPECTED = re.compile(r"expected (.+?)(?:[,;] got .*)?$", re.S)  # of a message
+# Of a message: a kind of value in words, such as "a list of names", without a value of the case.
+KIND = re.compile(r"expected [^'\"\d\[{]+?(?<!to be raised)(?=, got |$)")
 CHANGED = (
     "the results are right, but whoever calls your function goes on with the arguments: "
     "change a copy, `list(x)`, `dict(x)` or `x.copy()`, and in nested data the copy of "
@@ -66,16 +71,14 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
         if got.how == "refused" or (got.raised and got.raised.message == seam.REFUSAL):
             return _stopped(exercise, "incorrect", got.message or seam.REFUSAL)
     notes: list[str] = []
-    parts = [
-        _part(exercise, key, list(zip(cases, results, strict=True)), notes)
-        for key in exercise.parts
-    ]
-    if printed:
-        notes.append(f"your answer printed:\n{_cut(printed, SHOWN).rstrip()}")
+    parts = _parts(exercise, list(zip(cases, results, strict=True)), notes)
+    failed = next((part.case for part in parts if part.case >= 0), -1)
+    if said := printed if failed < 0 else results[failed].printed:
+        notes.append(f"your answer printed:\n{_cut(said, SHOWN).rstrip()}")
     return Verdict(
         exercise.id,
         exercise.title,
-        _status(parts, exercise.by_row),
+        _status(parts),
         round(sum(part.earned for part in parts), 2),
         exercise.points,
         tuple(parts),
@@ -83,13 +86,13 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
     )
 
 
-def _status(parts: Sequence[Part], by_row: bool) -> str:
-    """Return correct, incorrect, or partial: valid, and only scores could be better."""
+def _status(parts: Sequence[Part]) -> str:
+    """Return correct, incorrect, or partial: valid, and only scores or rows could be better."""
     missed = [part for part in parts if not part.passed]
     if parts and not missed:
         return "correct"
     valid = all(part.share >= 0 for part in missed) and any(part.earned for part in parts)
-    return "partial" if valid and not by_row else "incorrect"
+    return "partial" if valid else "incorrect"
 
 
 def _stopped(exercise: Exercise, status: str, message: str) -> Verdict:
@@ -101,33 +104,67 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n... ({len(text)} characters)"
 
 
+def _parts(exercise: Exercise, pairs: Sequence[tuple[Case, Got]], notes: list[str]) -> list[Part]:
+    """Return the parts: one mistake has one message, and other parts say where it stands."""
+    parts = {key: _part(exercise, key, pairs, notes) for key in exercise.parts}
+    failed = {key: part for key, part in parts.items() if part.case >= 0}
+    causes = {key: _cause(part, *pairs[part.case]) for key, part in failed.items()}
+    own = [key for key, part in failed.items() if not pairs[part.case][0].mixed]
+    for number, (key, part) in enumerate(failed.items()):
+        first = next(name for name in causes if causes[name] == causes[key])
+        if first == key and own and key not in own:
+            first = own[0]
+        needed = exercise.follows.get(key, "valid").split()
+        needs = next((name for name in [*failed][:number] if name in own and name in needed), key)
+        error = _wrongly_raised(*pairs[part.case])
+        same = sum(_wrongly_raised(*pair) == error for pair in pairs)
+        if (first, needs) != (key, key):
+            text, name = (NEEDS, needs) if first == key else (FOLLOWS, first)
+            parts[key] = Part(part.name, part.points, False, text.format(failed[name].name))
+        elif error and same > 1:
+            said = f"{part.message}; the same error in {same} of {len(pairs)} cases"
+            parts[key] = replace(part, message=said)
+    return list(parts.values())
+
+
+def _cause(part: Part, case: Case, got: Got) -> str:
+    """Return by what a part fails, whatever the case is: an error, a wrong kind, a sentence."""
+    said = part.message.removeprefix(f"on {calls.in_words(case)}: ")
+    kind = KIND.match(said)
+    nothing = got.how == "returned" and got.value is None and case.expected is not None
+    return _wrongly_raised(case, got) or ("None" if nothing else kind[0] if kind else said)
+
+
+def _wrongly_raised(case: Case, got: Got) -> str:
+    """Return the text of an error that the answer raised and should not have raised, or ""."""
+    raises = case.expected.kind if isinstance(case.expected, Raised) else ""
+    return got.raised.text if got.raised and raises not in got.raised.kinds else ""
+
+
 def _part(
     exercise: Exercise, key: str, pairs: Sequence[tuple[Case, Got]], notes: list[str]
 ) -> Part:
     """Return one part: passed, or with the message of its first difference."""
     title, points = exercise.parts[key]
     report = Report(key, notes)
-    asked = [(case, got) for case, got in pairs if case.part in ("", key)]
-    try:
-        for case, got in asked:
-            report.on(case.on or _in_words(case))
+    asked = [n for n, (case, _) in enumerate(pairs) if case.part in ("", key)]
+    asked.sort(key=lambda n: (pairs[n][1].how == "not_run", pairs[n][0].mixed))
+    for number in asked:
+        case, got = pairs[number]
+        try:
+            report.on(calls.in_words(case))
             _compare(exercise, case, got, report)
             if got.changed:
                 report.note(CHANGED)
                 report.expect(False, f"your function changed its argument {got.changed}")
-    except Differs as difference:
-        return Part(title, points, False, _cut(str(difference), CHARACTERS))
+        except Differs as difference:
+            number = -1 if got.how == "not_run" else number  # the case says nothing
+            return Part(title, points, False, _cut(str(difference), CHARACTERS), case=number)
     if not asked:
         return Part(title, points, False, "no case asks for this part")
     if report.scored:
         return Part(title, points, report.share >= 1, report.scored, report.share)
     return Part(title, points, True)
-
-
-def _in_words(case: Case) -> str:
-    listed = [words.short(a) for a in case.args]
-    listed += [f"{key}={words.short(value)}" for key, value in case.named.items()]
-    return ", ".join(listed)
 
 
 def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
@@ -139,7 +176,9 @@ def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
             "stop? does it try more possibilities than it needs?",
         )
     elif got.how == "raised" and got.raised is not None:
-        report.expect(raises and raises.kind in got.raised.kinds, f"raised {got.raised.text}")
+        wanted = raises.kind if raises else _wanted(exercise, case, report.part)
+        said = f"; expected {wanted}" if wanted else ""
+        report.expect(not _wrongly_raised(case, got), f"raised {got.raised.text}{said}")
     elif got.how != "returned":
         report.expect(False, got.message or "not asked, because an earlier call did not end")
     elif raises:
@@ -156,3 +195,19 @@ def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
                 f"expected another kind of result, got {words.short(got.value)} "
                 f"({type(error).__name__})",
             )
+
+
+def _wanted(exercise: Exercise, case: Case, part: str) -> str:
+    """Return what a part expects on a case: the oracle's result, where that is an answer.
+
+    Else, as where the oracle only counts, what the message on an answer of None says; or "".
+    """
+    for answer in (case.expected, None):
+        try:
+            exercise.compare(case, answer, Report(part))
+            return words.short(answer)
+        except Differs as difference:
+            found = EXPECTED.match(str(difference))
+        except Exception:
+            found = None  # a comparison that this value breaks
+    return found[1] if found else ""

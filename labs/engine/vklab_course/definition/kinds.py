@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from vklab_course import words
+from vklab_course import rows, words
 from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Exercise, Value
 from vklab_course.definition.report import Report
+from vklab_course.definition.verdict import Verdict
 
-__all__ = ["Choice", "Predict", "Question", "Text", "no_option", "wrong_rows"]
+__all__ = ["Choice", "Predict", "Question", "Text"]
+
+LARGEST = 1e300  # of a predicted number; infinity and NaN are none
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class Choice(Value):
     """
 
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {"all": ("every question", 2)}
-    by_row = True
 
     def questions(self) -> Mapping[str, Question]:
         """Return the questions by name."""
@@ -55,11 +57,11 @@ class Choice(Value):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         """Yield one case with options, facts and reasons, and without the right options."""
-        rows = self.questions()
+        asked = self.questions()
         facts = {
-            "options": {name: list(row.options) for name, row in rows.items()},
-            "facts": {name: row.fact for name, row in rows.items()},
-            "reasons": {name: row.reason for name, row in rows.items()},
+            "options": {name: list(row.options) for name, row in asked.items()},
+            "facts": {name: row.fact for name, row in asked.items()},
+            "reasons": {name: row.reason for name, row in asked.items()},
         }
         yield Case(on="your answer", facts=facts)
 
@@ -81,41 +83,28 @@ class Choice(Value):
             got.keys() <= asked.keys(),
             f"there is no question {words.short(next((n for n in got if n not in asked), None))}",
         )
-        right = len(asked) - len(wrong_rows(case, got))
-        invalid = next(filter(None, (no_option(case, got, name) for name in asked)), "")
+        right = len(asked) - len(rows.wrong_rows(case, got))
+        invalid = next(filter(None, (rows.no_option(case, got, name) for name in asked)), "")
         report.rows(right, len(asked), invalid or f"{right} of {len(asked)} are right")
 
+    def feedback(self, answer: Any, cases: Sequence[Case], verdict: Verdict) -> Verdict:
+        """Return the verdict with reasons where all rows are right, else without a count.
 
-def no_option(case: Case, got: Mapping[str, Any], name: str) -> str:
-    """Return why a row has no option of its question, or "".
-
-    Args:
-        case: the case of a `Choice`.
-        got: the answer.
-        name: the row.
-    """
-    options = case.facts["options"][name]
-    if name not in got:
-        return f"{name!r} has no answer"
-    said = got[name]
-    plain = isinstance(said, str | int | np.integer) and type(said) is not bool
-    if plain and said in options:
-        return ""
-    return f"{name!r}: got {words.short(said)}; choose one of {', '.join(map(repr, options))}"
-
-
-def wrong_rows(case: Case, got: Mapping[str, Any]) -> list[str]:
-    """Return the rows of an answer to a `Choice` whose option is not the right one.
-
-    Args:
-        case: the case with the oracle's result.
-        got: the answer.
-    """
-    return [
-        name
-        for name, right in case.expected.items()
-        if no_option(case, got, name) or got[name] != right
-    ]
+        Args:
+            answer: the options that were judged.
+            cases: the one case.
+            verdict: the verdict by rows, as in grading.
+        """
+        if verdict.status == "correct":
+            reasons = cases[0].facts.get("reasons", {})  # which older releases do not have
+            told = (f"{name}: {reason}" for name, reason in reasons.items())
+            return replace(verdict, messages=(*verdict.messages, *told))
+        if not verdict.parts or verdict.parts[0].share < 0:
+            return verdict  # the answer is no dictionary of these questions
+        key = self.id, self.variant
+        said = rows.explained(key, answer, cases[0]) or verdict.parts[0].message
+        parts = tuple(replace(part, share=-1.0, message=said) for part in verdict.parts)
+        return replace(verdict, status="incorrect", points=0, parts=parts)
 
 
 class Text(Value):
@@ -135,14 +124,28 @@ class Predict(Exercise):
 
     Attributes:
         right: the right value by name.
+        options: by name, the texts to choose from; a number and a bool need none.
         explains: the explanation, shown after the student has committed to values.
     """
 
     takes = "prediction"
     marked = False
     right: ClassVar[Mapping[str, Any]] = {}
+    options: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     explains: ClassVar[str] = ""
 
     def answers(self) -> Mapping[str, Any]:
         """Return the right value by name."""
         return self.right
+
+    def wanted(self, name: str, said: Any) -> str:
+        """Return what kind of value a name takes, or "" where `said` is one."""
+        right = self.answers()[name]
+        if name in self.options:
+            is_one = isinstance(said, str) and said in self.options[name]
+            return "" if is_one else f"one of {', '.join(map(repr, self.options[name]))}"
+        if isinstance(right, bool):
+            return "" if isinstance(said, bool | np.bool_) else "True or False"
+        number = isinstance(said, int | float | np.integer | np.floating)
+        fits = number and not isinstance(said, bool) and abs(said) < LARGEST
+        return "" if fits else "a number"

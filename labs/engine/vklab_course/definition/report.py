@@ -157,10 +157,9 @@ class Report:
         if not len(wrong):
             return
         if not got.shape:
-            self._differs(f"expected {words.short(expected[()])}, got {words.short(got[()])}", hint)
+            self._differs(_both(expected[()], got[()]), hint)
         lines = [
-            f"element {index}: expected {words.short(expected[tuple(place)])}, "
-            f"got {words.short(got[tuple(place)])}"
+            f"element {index}: {_both(expected[tuple(place)], got[tuple(place)])}"
             for place in wrong[:3]
             for index in [", ".join(map(str, place))]
         ]
@@ -170,6 +169,13 @@ class Report:
 
     def _differs(self, text: str, hint: str = "") -> NoReturn:
         raise Differs(f"{self._on_text()}{text}" + (f"  ({hint})" if hint else ""))
+
+
+def _both(expected: Any, got: Any) -> str:
+    """Return `expected 1, got 2`, with all digits where fewer of them would be the same."""
+    texts = words.short(expected), words.short(got)
+    texts = (str(expected), str(got)) if texts[0] == texts[1] else texts
+    return f"expected {texts[0]}, got {texts[1]}"
 
 
 def _nans(array: np.ndarray) -> int:

@@ -20,10 +20,11 @@ from vklab_course import limits, seam, words
 from vklab_course.definition.case import Case, Folder, Got
 from vklab_course.definition.codec import CodecError, Raised, decode, encode
 
-__all__ = ["reply_to", "request_for", "results_of"]
+__all__ = ["reply_to", "request_for", "results_of", "with_paths", "write_files"]
 
 # PRINTED exceeds the longest message of a check.
 PRINTED = 100_000
+PRINTED_EACH = 400  # of one case
 TREE = "/case"
 
 
@@ -48,16 +49,20 @@ def reply_to(request: bytes, answer: Any) -> bytes:
     """Call an answer as a request says; return how each call ended, and what was printed."""
     asked = decode(request)
     outcomes: list[dict[str, Any]] = []
-    printed = None
+    printed, starts = None, [0]
     try:
         with seam.refusing(asked["seams"]), limits.limited(asked["seconds"], PRINTED) as printed:
             for question in asked["questions"]:
                 outcomes.append(_outcome(answer, asked["takes"], decode(question)))
+                starts.append(len(printed.text))
                 if outcomes[-1]["how"] == "not_attempted":
                     break
     except limits.LimitReached as limit:
         how = "timeout" if isinstance(limit, limits.OutOfTime) else "too_much_output"
         outcomes.append({"how": how, "message": str(limit)})
+    if printed is not None and printed.text:
+        for outcome, first, last in zip(outcomes, starts, [*starts[1:], None], strict=False):
+            outcome["printed"] = printed.text[first:last][:PRINTED_EACH]
     return encode({"outcomes": outcomes, "printed": printed.text[:2000] if printed else ""})
 
 
@@ -85,7 +90,8 @@ def _got(outcome: Any) -> Got:
     value = decode(data) if outcome["how"] == "returned" else outcome.get("value")
     if outcome["how"] == "raised" and type(value) is not Raised:
         raise CodecError("an exception without its names")
-    said = (words.whole(str(outcome.get(key, ""))[:4000]) for key in ("message", "changed"))
+    kept = ("message", "changed", "printed")
+    said = (words.whole(str(outcome.get(key, ""))[:4000]) for key in kept)
     return Got(outcome["how"], value, *said)
 
 
@@ -111,18 +117,16 @@ def _called(answer: Any, question: Mapping[str, Any]) -> tuple[Any, str]:
         tree = functools.cache(
             lambda: Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vklab-")))
         )
-        for path, content in question["files"].items():
-            file = tree() / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        args = _with_paths(question["args"], tree)
-        named = _with_paths(question["named"], tree)
+        if question["files"]:
+            write_files(question["files"], tree())
+        args = with_paths(question["args"], tree)
+        named = with_paths(question["named"], tree)
         given = {**_by_name(answer, args), **named}
         before = {name: _state(one) for name, one in given.items()}
         value = answer(*args, **named)
         if question["steps"]:
             value = [
-                getattr(value, method)(*_with_paths(args, tree))
+                getattr(value, method)(*with_paths(args, tree))
                 for method, args in question["steps"]
             ]
         if isinstance(value, Iterator):
@@ -134,6 +138,14 @@ def _called(answer: Any, question: Mapping[str, Any]) -> tuple[Any, str]:
             value = list(itertools.islice(value, int(question["drain"])))
         value = _without_paths(value, tree()) if question["files"] else value
         return value, next((n for n, one in given.items() if _state(one) != before[n]), "")
+
+
+def write_files(files: Mapping[str, Any], tree: Path) -> None:
+    """Write the files of a case, texts or bytes by relative path, into a folder."""
+    for path, content in files.items():
+        file = tree / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def _by_name(answer: Any, args: Sequence[Any]) -> dict[str, Any]:
@@ -160,14 +172,14 @@ def _settled(value: Any) -> Any:
     return [_settled(one) for one in value] if isinstance(value, tuple | list) else value
 
 
-def _with_paths(value: Any, tree: Callable[[], Path]) -> Any:
+def with_paths(value: Any, tree: Callable[[], Path]) -> Any:
     """Return arguments with the real paths of the case's folders."""
     if isinstance(value, Folder):
         return str(tree() / value.path) if value.path else str(tree())
     if isinstance(value, tuple | list):
-        return type(value)(_with_paths(item, tree) for item in value)
+        return type(value)(with_paths(item, tree) for item in value)
     if isinstance(value, dict):
-        return {key: _with_paths(item, tree) for key, item in value.items()}
+        return {key: with_paths(item, tree) for key, item in value.items()}
     return value
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
+__all__ = ["FOLLOWS", "NEEDS", "MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
 
 MIME = "application/vnd.vklab.verdict+json"
 # A sentence of `attempt` in place of an answer.
@@ -25,6 +25,9 @@ STATUSES = {
     "skipped": ("–", "#999999", "skipped"),
     "recorded": ("✎", "#56B4E9", "recorded"),
 }
+# Messages of a part that fails as another one does, and of one that needs another one.
+FOLLOWS = "this follows from {!r}: mend that first"
+NEEDS = "look at {!r} first: this part needs it"
 PART_MARKS = {"ok": "✔", "part": "◐", "no": "✘"}
 
 
@@ -43,6 +46,7 @@ class Part:
         passed: whether all of them are earned.
         message: what was expected on which input.
         share: share of the points that is earned; between 0 and 1 for a score.
+        case: the number of the case that the message is on, from 0; -1 for none.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Part:
     passed: bool
     message: str = ""
     share: float = -1.0
+    case: int = -1
 
     @property
     def earned(self) -> float:
