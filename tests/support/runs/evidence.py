@@ -82,11 +82,15 @@ def tree_hash(root: Path) -> str:
     """
     with tempfile.TemporaryDirectory() as folder:
         variables = {**os.environ, "GIT_INDEX_FILE": str(Path(folder, "index"))}
-        for words in (["read-tree", "HEAD"], ["add", "--all"],
-                      ["rm", "-q", "--cached", "--ignore-unmatch", "docs/evidence.md"],
-                      ["write-tree"]):  # fmt: skip
-            done = subprocess.run(["git", *words], cwd=root, env=variables, check=True,
-                                  capture_output=True, text=True)  # fmt: skip
+        for words in (
+            ["read-tree", "HEAD"],
+            ["add", "--all"],
+            ["rm", "-q", "--cached", "--ignore-unmatch", "docs/evidence.md"],
+            ["write-tree"],
+        ):
+            done = subprocess.run(
+                ["git", *words], cwd=root, env=variables, check=True, capture_output=True, text=True
+            )
     return done.stdout.strip()
 
 
@@ -112,8 +116,11 @@ def merged(page: str, records: Iterable[Mapping]) -> str:
 
 def in_order(key: tuple[str, str]) -> list[tuple[bool, int, str]]:
     """Return a key that sorts slice 10 behind slice 9."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part)
-            for text in key for part in re.split(r"(\d+)", text)]  # fmt: skip
+    return [
+        (part.isdigit(), int(part) if part.isdigit() else 0, part)
+        for text in key
+        for part in re.split(r"(\d+)", text)
+    ]
 
 
 def missing(keys: Iterable[tuple[str, str]]) -> str:
