@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("vklab")
     if config.getoption("evidence"):
         evidence.begin()
+    gc.disable()  # until all tests are collected
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and [Path(argument).resolve() for argument in config.args] == [TESTS]:
         # Each worker starts in another folder: what one compiles, the others load.
@@ -108,7 +109,7 @@ def pytest_collection_modifyitems(
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave out what was collected: thousands of tests stay alive."""
-    gc.collect()
+    gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
