@@ -104,10 +104,11 @@ def jupyterlab(folder: Path, runtime: Path, share: Path = jupyter.SHARE) -> Iter
             yield _address(process, runtime)
         finally:
             process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(LIMIT_S)
-            process.kill()
-            process.wait()
+            finally:
+                process.kill()
+                process.wait()
 
 
 def _address(process: subprocess.Popen[bytes], runtime: Path) -> str:
