@@ -40,6 +40,7 @@ SAMPLED, SAMPLE_STEP = (
         "test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on",
         "test_a_cheat_is_named",
         "test_a_planted_fault_is_found",
+        "test_a_broken_extension_leaves_jupyterlab_whole",
     ),
     3,
 )
