@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 
 from support.checks import plan_checks
-from support.runs import python_server, slang_server, tiers
+from support.runs import evidence, python_server, shards, slang_server, tiers
 from vklab.shader import toolchain
 
 TESTS = Path(__file__).resolve().parent
@@ -39,6 +39,12 @@ WHOLE_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(slow|full)\b", re.M)
 OPERATOR_FILES = "gpu/test_op_*.py"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of one slice of the tests, and of a record of what came out."""
+    parser.addoption("--shard", type=shards.parse, metavar="K/N", help="run slice K of N")
+    parser.addoption("--evidence", metavar="NAME", help="write what came out under this name")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples of a property than with --all, fewest in the quick tier."""
     # Test files read it when they are imported.
@@ -46,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
     count = 12 if "not full" in config.getoption("markexpr") else tiers.examples(80)
     hypothesis.settings.register_profile("vklab", deadline=None, max_examples=count, database=None)
     hypothesis.settings.load_profile("vklab")
+    if config.getoption("evidence"):
+        evidence.begin()
+    gc.disable()  # until all tests are collected
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and [Path(argument).resolve() for argument in config.args] == [TESTS]:
         # Each worker starts in another folder: what one compiles, the others load.
@@ -84,15 +93,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         cases[:] = [case for case in cases if not is_slow[id(case)]] or cases[:1]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files into one order, wherever a worker started."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Put the files into one order, wherever a worker started, and keep one slice of the tests."""
     items.sort(key=lambda item: item.path.parts)
+    yield
+    shard = config.getoption("shard")
+    if shard:
+        others = [item for item in items if not shards.holds(item.nodeid, shard)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if shards.holds(item.nodeid, shard)]
 
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave out what was collected: thousands of tests stay alive."""
-    gc.collect()
+    gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
@@ -122,8 +139,8 @@ def kept_outputs(private_cache: str, request: pytest.FixtureRequest) -> None:
     Not so with --all, without pytest's cache, or with another compiler. `--cache-clear` empties it.
     """
     tools = toolchain.find_toolchain("slang")
-    cache = getattr(request.config, "cache", None)
-    if tools is None or cache is None or "not slow" not in request.config.getoption("markexpr"):
+    options, cache = request.config.option, getattr(request.config, "cache", None)
+    if tools is None or cache is None or not ("not slow" in options.markexpr or options.shard):
         return
     kept = cache.mkdir("slangc-" + re.sub(r"\W+", "-", tools.version))
     slang_server.forget(kept)
@@ -156,8 +173,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     return result
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many plans were checked and, after a long run, which files took longest."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Say how many plans were checked and, after a long run, which files took longest.
+
+    With --evidence, write what came out.
+    """
     if any(plan_checks.counts.values()):
         told = ", ".join(f"{count} {what}" for what, count in plan_checks.counts.items())
         terminalreporter.write_line(f"plans: {told}")
@@ -168,3 +190,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if sum(seconds.values()) > LONG_S:
         told = ", ".join(f"{file} {time:.0f} s" for file, time in seconds.most_common(SLOWEST))
         terminalreporter.write_line(f"slowest files: {told}")
+    if config.getoption("evidence"):
+        counts = {key: len(terminalreporter.stats.get(key, ())) for key in evidence.OUTCOMES}
+        written = evidence.write(config.getoption("evidence"), exitstatus, counts)
+        terminalreporter.write_line(f"evidence: {written}")

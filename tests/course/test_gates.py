@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.course import notebooks
+from support.runs import tiers
 from vklab_course.author import gates, trials
 from vklab_course.author.answers import answers_of
 from vklab_course.definition import draw
@@ -16,8 +17,8 @@ from vklab_course.definition.exercise import Exercise, exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
 # By default every fifth wrong answer is tried, every 40th kernel and mutant; with --all, all.
-sampled = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
-rarely = pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
+sampled = pytest.mark.parametrize("every", tiers.sample(5, 1))
+rarely = pytest.mark.parametrize("every", tiers.sample(40, 1))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,12 +114,12 @@ def test_an_empty_answer_earns_nothing(case, every):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seeds", [1, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", tiers.sample(1, 200))
 def test_every_variant_has_one_solution_under_many_seeds(case, seeds):
     clean(trials.seed_problems(case.lab, seeds))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seeds", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", tiers.sample(1, 10))
 def test_every_variant_of_kernels_has_one_solution_under_many_seeds(case, seeds):
     clean(trials.seed_problems(case.lab, seeds, ("kernel",)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.runs import shards
 from vklab.errors import SetupError
 from vklab.runtime import open_devices, upload
 from vklab.runtime.io_binding import IOBinding
@@ -49,6 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise `device_index` by the devices of this machine."""
     if "device_index" in metafunc.fixturenames:
         found, reason = usable_devices()
+        shards.DEVICE_NAMES.update(map(short_name, found))
         params = [pytest.param(info.index, id=short_name(info)) for info in found]
         none = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
         metafunc.parametrize("device_index", params or none, scope="session")

@@ -153,14 +153,14 @@ def test_a_binding_reads_tensors_of_another(double, ahead, device_index):
 def test_failures_of_cuda_leave_nothing_behind(double, ahead, device_index):
     names = ["cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"]
     with vklab.load(relu((1, 3)), device_index) as session:
-        before = dict(vklab.vulkan.api.LIVE)
+        before = vklab.vulkan.api.live_handles()
         for name in names + ["cuImportExternalSemaphore"] * ahead["ahead"]:
             double.failing = name
             with pytest.raises(VklabError, match=f"{name} failed with CUDA_ERROR_UNKNOWN"):
                 session.bind(X, **ahead)
             gc.collect()
             session.require_open().free_forgotten()
-            assert dict(vklab.vulkan.api.LIVE) == before and not +double.live
+            assert vklab.vulkan.api.live_handles() == before and not +double.live
         double.failing = "cuSignalExternalSemaphoresAsync" * ahead["ahead"]
         with session.bind(X, **ahead) as bound:
             if double.failing:

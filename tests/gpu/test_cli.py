@@ -314,6 +314,8 @@ def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Tests that run in the background of a shell ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             said = ""
@@ -335,7 +337,7 @@ def test_the_lab_serves_with_a_token_on_a_free_port_until_it_is_ended(clone):
             process.send_signal(signal.SIGINT)
             assert process.wait(LIMIT_S) == 0
         finally:
-            process.kill()
+            process.terminate()  # it ends JupyterLab, too
             process.communicate()
     assert (clone / "work/00_start.ipynb").read_text() == "{}"
     with pytest.raises(OSError):

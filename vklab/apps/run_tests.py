@@ -1,8 +1,9 @@
 """Command `vklab test`: the tiers of tests, pytest's command line, and the exit code.
 
---quick: no test marked slow or full; default: none marked slow; --all: every test; --fuzz: damaged
-models with new seeds, for VKLAB_FUZZ minutes. Standard library only; pytest runs in a child
-process, so that a native crash is reported. Its workers are switched off by `-n 0`.
+--quick: no test marked slow or full; default: none marked slow; --all: every test; --shard K/N: one
+slice of every test; --fuzz: damaged models with new seeds, for VKLAB_FUZZ minutes. Standard library
+only; pytest runs in a child process, so that a native crash is reported. Its workers are switched
+off by `-n 0`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 __all__ = ["TIERS", "Tier", "exit_code", "main", "pytest_command", "split_arguments"]
 
+SHARD = "--shard"  # pytest has it as an option too: tests/conftest.py
 MOST_WORKERS = 4  # each has devices, memory and compilers of its own
 
 
@@ -43,6 +45,7 @@ TIERS = {
     "--quick": Tier("--quick", "not slow and not full", 900),
     "": Tier("", "not slow", 3600, extra_workers=1),
     "--all": Tier("--all", "", 4 * 3600, extra_workers=1),
+    SHARD: Tier(SHARD, "", 3600, extra_workers=1),
     "--fuzz": Tier(
         "--fuzz", "", 3600, files=("tests/gpu/test_fuzz.py",), environment={"VKLAB_FUZZ": "10"}
     ),
@@ -50,15 +53,18 @@ TIERS = {
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[Tier, list[str]]:
-    """Separate the tier's flag from pytest's arguments.
+    """Separate the tier's flag from pytest's arguments, which keep `--shard K/N`.
 
     Raises ValueError for more than one tier.
     """
-    flags = {argument for argument in arguments if argument in TIERS and argument}
+    flags = {name for argument in arguments if (name := argument.split("=")[0]) in TIERS and name}
     if len(flags) > 1:
         raise ValueError(f"{' and '.join(sorted(flags))} exclude each other; give one of them")
     tier = TIERS[flags.pop() if flags else ""]
-    return tier, [argument for argument in arguments if argument not in TIERS]
+    rest = [item for item in arguments if item not in TIERS or item == SHARD]
+    if tier.flag == SHARD and len(rest) == 1 + (rest[0] == SHARD):  # a whole slice is recorded
+        rest += ["--evidence", f"vklab test {' '.join(rest).replace('=', ' ')}"]
+    return tier, rest
 
 
 def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:

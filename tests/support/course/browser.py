@@ -48,6 +48,10 @@ STATE = """() => {
           waiting: cells.filter(c => c.execution_count === null).length};
 }"""
 
+# A server that is told to end while a kernel starts does not end.
+IS_IDLE = """() =>
+  window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"""
+
 
 @dataclass
 class Seen:
@@ -100,10 +104,11 @@ def jupyterlab(folder: Path, runtime: Path, share: Path = jupyter.SHARE) -> Iter
             yield _address(process, runtime)
         finally:
             process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 process.wait(LIMIT_S)
-            process.kill()
-            process.wait()
+            finally:
+                process.kill()
+                process.wait()
 
 
 def _address(process: subprocess.Popen[bytes], runtime: Path) -> str:
@@ -143,6 +148,7 @@ def opened(browser: Browser, url: str, name: str, dark: bool = False) -> Iterato
         if dark:
             change_theme(page, dark)
         yield page
+        page.wait_for_function(IS_IDLE, timeout=START_S * 1e3)
     finally:
         page.close()
 

@@ -17,7 +17,7 @@ def repeated_class_names(root: Path) -> list[str]:
     for path in package_imports.package_files(root):
         if rules.part_of(root, path) not in rules.CORE | rules.BASE:
             continue
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in package_imports.parsed(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 where = f"{path.relative_to(root)}:{node.lineno}"
                 owner = owners.setdefault(node.name, where)

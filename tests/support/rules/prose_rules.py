@@ -8,6 +8,7 @@ of vklab.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -78,11 +79,11 @@ def _inside(name: str, folders: Sequence[str]) -> bool:
     return any(name == f"vklab/{f}" or name.startswith(f"vklab/{f.rstrip('/')}/") for f in folders)
 
 
-def definitions(tree: ast.Module) -> Iterator[Definition]:
-    """Yield the module and all its classes and functions, private and nested ones too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+@functools.cache  # several rules ask for the definitions of each file
+def definitions(tree: ast.Module) -> tuple[Definition, ...]:
+    """Return the module and all its classes and functions, private and nested ones too."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def public_functions(tree: ast.Module) -> Iterator[tuple[Function, ast.ClassDef | None]]:

@@ -24,6 +24,11 @@ def seeds(first: Any, *more: Any) -> list[Any]:
     return [first, *(pytest.param(one, marks=pytest.mark.slow) for one in more)]
 
 
+def sample(default: Any, whole: Any) -> list[Any]:
+    """Return one parameter, such as a stride: of --all, which includes the default one, or that."""
+    return [whole if is_long() else default]
+
+
 def examples(count: int) -> int:
     """Return the number of examples of a property: all with --all, a quarter by default."""
     return count if is_long() else max(min(count, FEWEST), count // 4)

@@ -42,7 +42,7 @@ def choose_python(arguments: Sequence[str], root: Path) -> Path | None:
     asks_for_help = any(argument in ("-h", "--help") for argument in arguments)
     is_checkout = all((root / name).exists() for name in environment.SOURCES)
     if command in EXTRAS and is_checkout and not asks_for_help:
-        if command == "test" and "--all" in arguments:
+        if command == "test" and any(item.startswith(("--all", "--shard")) for item in arguments):
             command = "test --all"
         return ensure_environment(command, root)
     if not missing:

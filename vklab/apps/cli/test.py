@@ -8,5 +8,5 @@ from vklab.apps import run_tests
 
 
 def test(context: typer.Context) -> None:
-    """Run the tests: --quick, --all, --fuzz, and any argument of pytest."""
+    """Run the tests: --quick, --all, --shard K/N, --fuzz, and any argument of pytest."""
     raise typer.Exit(run_tests.main(context.args))
