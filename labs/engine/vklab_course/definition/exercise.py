@@ -50,7 +50,8 @@ class Exercise:
         needs: device features without which the exercise is skipped.
         seconds: time limit of the answers to one batch of cases.
         follows: for a part, the parts that it needs, as words: while one of these fails on a case
-            of its own, this part only names it. Each part needs the part `valid`, if there is one.
+            of its own, this part only names it.
+        basis: the part that every other one needs, if there is one and `follows` names none.
     """
 
     id: str = ""
@@ -58,6 +59,7 @@ class Exercise:
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, str]] = {}
+    basis: ClassVar[str] = "valid"
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
