@@ -40,7 +40,6 @@ class Histogram(Kernel):
     parts = {"values": ("every element is counted once", 1),
              "private": ("a workgroup counts in shared memory and adds each bin to y once", 2),
              "races": ("no update can be lost, in any order", 2)}  # fmt: skip
-    follows = {"values": "races", "private": "races"}
     dtype, start = np.uint32, 0
     seconds = 60.0
 
