@@ -31,7 +31,7 @@ WRONG = {
         "if (id.x <= params.count) { float p = max(x[id.x], 0.0); y[id.x] = p * p; }":
             "at byte 4; bytes count from its start, so byte 4 belongs to element 1; is",
         "if (id.x < params.count - 1) { float p = max(x[id.x], 0.0); y[id.x] = p * p; }":
-            "(-1 means: nobody wrote it.)",
+            "on count=0 (behind its end each array has",
         "if (id.x < params.count) y[id.x] = x[id.x] * x[id.x];": "31 of 64 elements differ",
         "if (id.x < params.coutn || id.x < coutn) y[id.x] = x[id.x];": "identifier 'coutn'",
         "uint i = id.x; if (i < params.count) { float p = max(x[i], 0.0); y[i] = p * p; } "

@@ -38,7 +38,7 @@ WRONG = {
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
         "if (f + 3 < params.count) y[i] = 0.5 * x[i];": "1 of 257 elements differ; element 256",
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
-        "if (i - f < params.count % 4) y[i] = 0.5 * x[i];": "nobody wrote it",
+        "if (i - f < params.count % 4) y[i] = 0.5 * x[i];": "on count=257: y was written behind",
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
         "if (i < params.count) y[i] = 2.0 * x[i];": "on count=256: 256 of 256 elements differ",
         "if (id.x == 0) for (uint i = 0; i < params.count; ++i) y[i] = 0.5 * x[i];":

@@ -65,7 +65,7 @@ for words, lines in (
     ("elements differ", {"loop": "for (uint step = 16; step > 0; step /= 2)"}),
     ("elements differ", {"loop": "for (uint step = 32; step > 1; step /= 2)"}),
     ("outside of the shared array", {"step": STEP.replace("lane < step", "lane <= step")}),
-    ("elements differ", {"step": STEP.replace("lane + step", "lane + 1")}),
+    ("with no barrier between", {"step": STEP.replace("lane + step", "lane + 1")}),
     ("elements differ", {"step": STEP.replace("max", "min")}),
     ("elements differ", {"end": END.replace("high[0] - low[0]", "high[0]")}),
     ("y was written behind its end", {"end": "y[id.x] = high[0] - low[0];"}),
@@ -77,7 +77,7 @@ for words, lines in (
         "start": "float a = 1e38, b = -1e38;", "loop": "", "before": "", "step": """
         for (uint i = group.x * 64; i < min(params.count, group.x * 64 + 64); ++i) {
             a = min(a, x[i]); b = max(b, x[i]); }""", "end": "if (lane == 0) y[group.x] = b - a;"}),
-    ("elements differ", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
+    ("nothing was written to y", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
     ("with no barrier between them", {"before": "DeviceMemoryBarrierWithGroupSync();"}),
     ("come to different barriers", {"before": f"if (lane < 32) {{ {WAIT} }} else {{ {WAIT} }}"}),
     ("different elements of x, allowed are at most 1", {

@@ -321,7 +321,7 @@ class SubAllocate(Function):
              "smallest": ("the smallest free range that fits; the first of equals", 1),
              "rest": ("what is left is listed", 1),
              "none": ("nothing fits: MemoryError", 1)}  # fmt: skip
-    follows = {"smallest": "aligned", "rest": "smallest"}
+    follows = {"smallest": "aligned", "rest": "smallest", "none": "aligned"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         atom, asked = self.params["atom"], []

@@ -36,6 +36,7 @@ class Spread(Kernel):
     parts = {"values": VALUES, "inside": INSIDE,
              "tree": ("few shared loads for each invocation, few barriers", 2),
              "races": ("right in any order of the invocations", 1)}  # fmt: skip
+    follows = {"values": "inside races"}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         size = self.params["size"]

@@ -108,6 +108,14 @@ def test_barriers_of_two_branches_are_told_apart():
     assert "of workgroup 0 come to different barriers: does one stand in each" in str(verdict)
 
 
+def test_an_access_outside_is_told_before_what_comes_of_it():
+    verdict = check("07-1", RIGHT.replace("y[group.x]", "y[id.x]").replace("if (lane == 0)", ""))
+    inside = next(part for part in verdict.parts if part.name.startswith("only elements"))
+    told = [part for part in verdict.parts if "look at" in part.message]
+    assert "y was written behind its end" in inside.message and told, str(verdict)
+    assert all(f"look at {inside.name!r} first" in part.message for part in told)
+
+
 def test_points_are_those_of_the_judge_alone():
     text = HEAD + FAULTY["inside an if"] + STORE
     alone = check_answer(find("07-1"), text, explain=False)

@@ -233,6 +233,16 @@ def test_close_says_what_differs(got, expected, words):
     assert str(difference.value).startswith("on x=3: ")
 
 
+@pytest.mark.parametrize(("got", "expected", "words"), [
+    (-0.46211716, -0.46211719, "expected -0.46211719, got -0.46211716"),
+    (np.float32([0.1]), np.nextafter(np.float32([0.1]), np.float32(1)),
+     "element 0: expected 0.10000001, got 0.1"),
+])  # fmt: skip
+def test_numbers_that_look_alike_are_shown_with_all_digits(got, expected, words):
+    with pytest.raises(Differs, match=words):
+        Report().close(got, expected, 0, 0)
+
+
 @pytest.mark.parametrize(("got", "expected", "same"), [
     ((1, 2), [1, 2], True), ([1, (2,)], [1, [2]], True), ([1, 2], [1, 3], False),
     (np.int64(3), 3, True), (3.0, 3, True), (True, 1, False), (1, True, True), (True, True, True),

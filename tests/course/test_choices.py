@@ -94,6 +94,7 @@ def test_a_row_without_an_option_is_named_and_is_no_try():
         verdict = checked(A=option)
         assert (verdict.status, verdict.points) == ("incorrect", 0)
         assert "'A': got" in str(verdict) and "choose one of 'red', 'blue'" in str(verdict)
+    assert "'C': got 2.0; choose one of 1, 2, 3" in str(checked(C=2.0))
     missing = check_answer(Colours(), {"A": "red"}, cases=draw(Colours(), "s"))
     assert "'B' has no answer" in str(missing) and missing.points == 0
     assert "no question 'D'" in str(checked(D="red"))

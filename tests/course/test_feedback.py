@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphlib import TopologicalSorter
+
 import numpy as np
 import pytest
 
@@ -211,12 +213,19 @@ def test_every_call_runs_in_its_notebook_with_the_arguments_of_its_case(number, 
             if not case.files:
                 question = decode(case.question)
                 assert encode(asked[-1]) == encode((tuple(question["args"]), question["named"]))
-        order = list(exercise.parts)
-        for part, needed in exercise.follows.items():
-            assert all(order.index(name) < order.index(part) for name in needed.split()), key
 
 
 # ------------------------------------------------------------------------- by exercise
+
+
+@pytest.mark.parametrize("number", sorted(numbers()))
+def test_parts_need_parts_that_there_are_and_no_two_each_other(number, monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    for key, exercise in exercises_of(number).items():
+        needed = {part: names.split() for part, names in exercise.follows.items()}
+        every = {*needed, *(name for names in needed.values() for name in names)}
+        assert every <= set(exercise.parts), key
+        list(TopologicalSorter(needed).static_order())  # raises for a circle
 
 
 def right(identifier):

@@ -138,7 +138,7 @@ class Kernel(Exercise):
     """
 
     takes = "kernel"
-    follows: ClassVar[Mapping[str, str]] = {"shape": "inside"}
+    basis = "inside"
     seconds = 60.0
     output: ClassVar[str] = "y"
     dtype: ClassVar[type] = np.float32

@@ -53,7 +53,8 @@ class Exercise:
         seconds: time limit of the answers to one batch of cases.
         extra: whether the lab's minutes leave it out, and nothing later needs it.
         follows: for a part, the parts that it needs, as words: while one of these fails on a case
-            of its own, this part only names it. Each part needs the part `valid`, if there is one.
+            of its own, this part only names it.
+        basis: the part that every other one needs, if there is one and `follows` names none.
     """
 
     id: str = ""
@@ -61,6 +62,7 @@ class Exercise:
     parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
     marked: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, str]] = {}
+    basis: ClassVar[str] = "valid"
     hints: tuple[str, ...] = ()
     variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()

@@ -110,12 +110,13 @@ def _parts(exercise: Exercise, pairs: Sequence[tuple[Case, Got]], notes: list[st
     failed = {key: part for key, part in parts.items() if part.case >= 0}
     causes = {key: _cause(part, *pairs[part.case]) for key, part in failed.items()}
     own = [key for key, part in failed.items() if not pairs[part.case][0].mixed]
-    for number, (key, part) in enumerate(failed.items()):
+    for key, part in failed.items():
         first = next(name for name in causes if causes[name] == causes[key])
         if first == key and own and key not in own:
             first = own[0]
-        needed = exercise.follows.get(key, "valid").split()
-        needs = next((name for name in [*failed][:number] if name in own and name in needed), key)
+        needed = exercise.follows.get(key, exercise.basis).split()
+        others = (name for name in own if name in needed and causes[name] != causes[key])
+        needs = next(others, key)
         error = _wrongly_raised(*pairs[part.case])
         same = sum(_wrongly_raised(*pair) == error for pair in pairs)
         if (first, needs) != (key, key):
