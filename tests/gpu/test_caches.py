@@ -139,6 +139,19 @@ def test_damaged_modules_are_compiled_again(device_index, fresh, monkeypatch):
     assert [entry.is_dir() for entry in (fresh / "modules").iterdir()] == [True]
 
 
+def test_a_kernel_that_imports_nothing_makes_no_modules(fresh, tmp_path):
+    if toolchain.find_toolchain("slang") is None:
+        pytest.skip("no slangc to compile modules with")
+    text = 'RWStructuredBuffer<float> y;\n[shader("compute")] [numthreads(1, 1, 1)]\n'
+    plain = tmp_path / "plain.slang"
+    plain.write_text(f"{text}void main() {{ y[0] = 1; }}\n")
+    assert compiler.compile_variant(str(plain)).origin == "compiler"
+    assert not (fresh / "modules").exists()
+    plain.write_text(f"import lib.index;\n{text}void main() {{ y[0] = 2; }}\n")
+    assert compiler.compile_variant(str(plain)).origin == "compiler"
+    assert list((fresh / "modules").glob("*/lib/index.slang-module"))
+
+
 # ----------------------------------------------------------------------------------- pipelines
 
 

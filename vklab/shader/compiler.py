@@ -151,7 +151,7 @@ def _compile(tools: toolchain.Toolchain, path: Path, defines: Defines, fragment:
             generated.write_text(f'{fragment}\n#line 1 "{path.as_posix()}"\n{text}', "utf-8")
             path = generated
         # The modules of lib/ take seconds to make: a kernel that imports nothing does without.
-        compiled = modules.folder(tools) if source.imports(path) else None
+        compiled = modules.folder(tools) if source.IMPORT.search(path.read_text("utf-8")) else None
         includes = [*([compiled] if compiled else []), *source.roots()]
         toolchain.run(tools, path, output, defines, includes)
         return exact.exact(reflection.drop_source(output.read_bytes()))

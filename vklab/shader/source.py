@@ -12,7 +12,7 @@ from vklab import settings
 from vklab.errors import ShaderError
 
 _SUFFIXES = {".slang": "slang", ".comp": "glsl"}
-_IMPORT = re.compile(r'^\s*(?:__exported\s+)?import\s+([\w.]+)\s*;|^\s*#include\s+"([^"]+)"', re.M)
+IMPORT = re.compile(r'^\s*(?:__exported\s+)?import\s+([\w.]+)\s*;|^\s*#include\s+"([^"]+)"', re.M)
 _PACKAGE = Path(__file__).resolve().parent.parent
 # A checkout has them beside the package, a wheel inside it; a plan asks for each of its kernels.
 _OWN = [path for path in (_PACKAGE.parent / "shaders", _PACKAGE / "_shaders") if path.is_dir()]
@@ -66,13 +66,8 @@ def expand(path: Path, fragment: str = "") -> str:
     return "\n".join(parts)
 
 
-def imports(path: Path) -> bool:
-    """Tell whether a shader imports another file."""
-    return bool(_IMPORT.search(path.read_text(encoding="utf-8")))
-
-
 def _imports(path: Path, text: str, parts: list[str], seen: set[Path]) -> None:
-    for match in _IMPORT.finditer(text):
+    for match in IMPORT.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         name = match[2] or match[1].replace(".", "/") + ".slang"
         _collect(_resolve(name, path, line), parts, seen)

@@ -103,7 +103,8 @@ def _fault(done: Dispatched, lines: Sequence[str]) -> str:
         return _refused(done.message, lines)
     if done.status == "timeout":
         return (
-            f"Your kernel did not end within {SECONDS:g} s, and was stopped. Does every loop end?"
+            f"Your kernel did not end within {SECONDS:g} s, and was stopped. Does every loop end? "
+            "Is this computer busy with other programs? Then run the cell again."
         )
     if done.status == "mismatch" and "never used" in done.message:
         return (
