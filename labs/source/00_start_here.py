@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Start here", minutes: 60}
+#   vklab:
+#     title: "Start here"
+#     minutes: 60
+#     know: ["Python", "NumPy"]
 # ---
 
 # %% [markdown] id="l00-title"
@@ -498,6 +501,6 @@ with vklab.load(MODEL) as session:
 # | **A session** | `with vklab.load(model) as session:`, then `session.run({...})` |
 # | **Silent mistakes** | names, types and shapes are checked; ranges and meanings are not |
 #
-# **Next:** lab 04 writes whole kernels, with the frame around your three lines.
+# **Next:** [lab 04](04_first_dispatch.ipynb) writes whole kernels, with the frame around your three lines. On the path *machine learning*: [lab 09](09_onnx_graphs.ipynb), what is in the file of a network.
 #
 # To read on: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md). The digits are by E. Alpaydin and C. Kaynak (1998), [UCI](https://doi.org/10.24432/C50P49), CC BY 4.0.

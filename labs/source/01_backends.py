@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Backends: the ways to a GPU", minutes: 90}
+#   vklab:
+#     title: "Backends: the ways to a GPU"
+#     minutes: 90
+#     before: ["00", "04"]
+#     know: ["dictionaries", "sets", "`re.sub`"]
 # ---
 
 # %% [markdown] id="l01-title"
@@ -17,7 +21,7 @@
 # * compute the set of backends that a job admits, and defend your choice;
 # * recognise a claim that is out of date.
 #
-# **Before this lab**: lab 00. You need dictionaries, sets, and `re.sub` from Python's module `re`.
+# **Before this lab**: lab 00, and your first kernel in lab 04. You need dictionaries, sets, and `re.sub` from Python's module `re`.
 #
 # **Files it opens**: `labs/lib/lab_01/backends.py`. New words are in the [glossary](GLOSSARY.md).
 
@@ -428,7 +432,7 @@ check("01-5", advice)
 # | which backend? | a set from machine, job and wishes; then reasons | naming a favourite first |
 # | is the page right? | ask for the date and the source | repeating a number |
 #
-# **Next**: [lab 01b](01b_rooflines.ipynb) puts the GPUs of the pages on one roofline, and finds their wrong numbers. Lab 04 shows one kernel in Slang and GLSL.
+# **Next**: [lab 01b](01b_rooflines.ipynb) puts the GPUs of the pages on one roofline, and finds their wrong numbers.
 #
 # **References**
 # * [HIP porting guide](https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/hip_porting_guide.html) and [HIPIFY](https://rocm.docs.amd.com/projects/HIPIFY/en/latest/), with the tables of names.

@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Rooflines: what a spec sheet promises", minutes: 70}
+#   vklab:
+#     title: "Rooflines: what a spec sheet promises"
+#     minutes: 70
+#     before: ["00", "04"]
+#     know: ["functions", "`max`", "`min(key=...)`"]
 # ---
 
 # %% [markdown] id="l01b-title"
@@ -16,7 +20,7 @@
 # * refute a speed with two divisions;
 # * choose boards for several models, and say how far from the best you are.
 #
-# **Before this lab**: lab 00. You need functions, `max`, and `min(key=...)`.
+# **Before this lab**: lab 00, and your first kernel in lab 04. You need functions, `max`, and `min(key=...)`.
 #
 # **Files it opens**: `labs/lib/shared/gpus.py`, the spec sheets with their sources. New words are in the [glossary](GLOSSARY.md).
 
@@ -332,7 +336,7 @@ for gigabytes, truth in ((40, True), (60, True), (100, False)):
 # | is a speed possible? | operations / peak, bytes / bandwidth | repeating a printed time |
 # | which boards? | groups of models, both limits | one model after the other |
 #
-# **Next**: lab 02 asks your own machine for its devices. Labs 08 and 18 put your kernels and their measured times on a roofline.
+# **Next**: [lab 02](02_devices.ipynb) asks your own machine for its devices. Labs 08 and 18 put your kernels and their measured times on a roofline.
 #
 # **References**
 # * S. Williams, A. Waterman, D. Patterson: [Roofline](https://doi.org/10.1145/1498765.1498785), 2009.

@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Devices: what is in this machine, and how to tell it", minutes: 90}
+#   vklab:
+#     title: "Devices: what is in this machine, and how to tell it"
+#     minutes: 90
+#     before: ["00"]
+#     know: ["dictionaries", "`min(key=...)`", "`>>` and `&` on integers"]
 # ---
 
 # %% [markdown] id="l02-title"
@@ -427,7 +431,7 @@ print("instances left open:", len(opened))
 # | what does a call read? | pointers in structures | `vulkan.api.struct` | memory that nobody keeps |
 # | the same device again? | `deviceUUID` | `.uuid` | storing its number |
 #
-# **Next**: lab 02b asks for limits, memory and features, and chooses devices. To try more, run `vklab devices --json` in a terminal. The [glossary](GLOSSARY.md) has the words of all labs.
+# **Next**: [lab 02b](02b_choosing_devices.ipynb) asks for limits, memory and features, and chooses devices. To try more, run `vklab devices --json` in a terminal. The [glossary](GLOSSARY.md) has the words of all labs.
 #
 # **References**
 # * Vulkan specification: [Devices and Queues](https://docs.vulkan.org/spec/latest/chapters/devsandqueues.html), and *Version Numbers* in [Extending Vulkan](https://docs.vulkan.org/spec/latest/chapters/extensions.html).

@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Choosing devices: what each one offers, and which one does the work", minutes: 85}
+#   vklab:
+#     title: "Choosing devices: what each one offers, and which one does the work"
+#     minutes: 85
+#     before: ["02"]
+#     know: ["recursion"]
 # ---
 
 # %% [markdown] id="l02b-title"
@@ -385,6 +389,6 @@ connection.close()
 # | is it new enough? | `apiVersion` | `.api_version` | comparing text |
 # | may we use it? | your rules | `.refusal`, `device=...` | a message without a cause |
 #
-# **Next**: lab 03 divides the memory of a device into buffers; lab 04 runs a kernel on it. Either may come first. The [glossary](GLOSSARY.md) has the words of all labs.
+# **Next**: [lab 03](03_memory.ipynb) divides the memory of a device into buffers. The [glossary](GLOSSARY.md) has the words of all labs.
 #
 # **References**: the Vulkan specification on [Limits](https://docs.vulkan.org/spec/latest/chapters/limits.html), [Features](https://docs.vulkan.org/spec/latest/chapters/features.html), [Memory](https://docs.vulkan.org/spec/latest/chapters/memory.html), and *Version Numbers* in [Extending Vulkan](https://docs.vulkan.org/spec/latest/chapters/extensions.html).

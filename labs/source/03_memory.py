@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Memory: heaps, types, staging and sub-allocation", minutes: 90}
+#   vklab:
+#     title: "Memory: heaps, types, staging and sub-allocation"
+#     minutes: 90
+#     before: ["00", "02"]
+#     know: ["sets", "`sorted(key=...)`", "`//` and `%` on integers"]
 # ---
 
 # %% [markdown] id="l03-title"
@@ -432,7 +436,7 @@ print("the last bytes, and inside:", 3990 - 64 < start <= 3990 and start + size 
 #
 # **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory, shared by many libraries. Its [C Device data interface](https://arrow.apache.org/docs/format/CDeviceDataInterface.html) adds to each array the type of the device that holds it, the device's number, and an event to wait for. So one library hands a table to another, and it stays on the GPU. The event answers the question of section 3: when may I read?
 #
-# **Next** (with the [glossary](GLOSSARY.md) at hand): lab 04 writes a kernel for these buffers. Lab 11 lets values share memory when their lifetimes allow it.
+# **Next** (with the [glossary](GLOSSARY.md) at hand): [lab 04c](04c_seven_steps.ipynb) makes such buffers with Vulkan's own calls, and runs a kernel on them. Lab 11 lets values share memory when their lifetimes allow it.
 #
 # **References**
 # * Vulkan: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html). Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus), [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).

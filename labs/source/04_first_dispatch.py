@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "First dispatch", minutes: 75}
+#   vklab:
+#     title: "First dispatch"
+#     minutes: 75
+#     before: ["00"]
+#     know: ["NumPy arrays", "C"]
 # ---
 
 # %% [markdown] id="l04-title"
@@ -454,7 +458,7 @@ print(f"the sum is right: {np.array_equal(total, x + x)}\n"
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: lab 04b, kernels of two dimensions and with several elements for each invocation; lab 04c, the seven steps that `run_kernel` takes for you.
+# **Next**: [lab 04b](04b_shapes_of_work.ipynb), kernels of two dimensions and with several elements for each invocation. Lab 04c takes the seven steps that `run_kernel` takes for you.
 #
 # **To read**
 # * Vulkan specification, chapters *Dispatching Commands* and *Limits*, and *Push Constant Updates* in *Descriptor Sets* (older editions: *Resource Descriptors*): <https://docs.vulkan.org/spec/latest/index.html>

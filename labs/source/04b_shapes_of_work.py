@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Shapes of work", minutes: 65}
+#   vklab:
+#     title: "Shapes of work"
+#     minutes: 65
+#     before: ["04"]
 # ---
 
 # %% [markdown] id="l04b-title"
@@ -344,7 +347,7 @@ with attempt("04b-1"):
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: lab 04c, the seven steps that `run_kernel` takes for you. Lab 07: what the invocations of one workgroup can share.
+# **Next**, by your path (`start.ipynb` has all paths): [lab 01](01_backends.ipynb), the ways to a GPU, if you take every lab; [lab 05](05_pipelines.ipynb), pipelines, on the path *GPU*; [lab 07](07_subgroups.ipynb), what the invocations of one workgroup can share, in a weekend.
 #
 # **To read**
 # * Vulkan specification, chapter *Dispatching Commands*: <https://docs.vulkan.org/spec/latest/index.html>

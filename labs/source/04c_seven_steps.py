@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Seven steps", minutes: 85}
+#   vklab:
+#     title: "Seven steps"
+#     minutes: 85
+#     before: ["04"]
 # ---
 
 # %% [markdown] id="l04c-title"
@@ -476,7 +479,7 @@ check("04c-2", share_sets)
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: pipelines, layouts from reflection and specialization constants; then barriers and the validation layers; then what happens inside one workgroup.
+# **Next**: [lab 05](05_pipelines.ipynb), pipelines, layouts from reflection and specialization constants. Then come barriers and the validation layers (06), and what happens inside one workgroup (07).
 #
 # **To read**
 # * Vulkan specification, chapters *Synchronization and Cache Control* (fences, host access types, host write ordering), *Pipelines*, *Descriptor Sets* (pipeline layout compatibility; older editions: *Resource Descriptors*), *Limits*: <https://docs.vulkan.org/spec/latest/index.html>

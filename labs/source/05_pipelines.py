@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Pipelines", minutes: 90}
+#   vklab:
+#     title: "Pipelines"
+#     minutes: 90
+#     before: ["04"]
+#     know: ["dictionaries", "sets"]
 # ---
 
 # %% [markdown] id="l05-title"
@@ -486,7 +490,7 @@ print(read_powers([1.0, 2.0, 3.0, 4.0]))
 # | `VkPipelineCache` | what a driver has compiled, as bytes of the program | section 6 |
 # | bind, down-set | one pipeline change; a set with all that its members wait for | 05-5 |
 #
-# **Next**: barriers, semaphores and the validation layers in lab 06.
+# **Next**: [lab 06](06_synchronization.ipynb), barriers, semaphores and the validation layers.
 #
 # **To read**
 # * Vulkan specification, chapters *Pipelines* (specialization constants, pipeline cache), *Resource Descriptors* (pipeline layout compatibility), *Shader Interfaces* (offset and stride assignment): <https://docs.vulkan.org/spec/latest/index.html>

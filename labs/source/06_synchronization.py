@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Synchronization", minutes: 90}
+#   vklab:
+#     title: "Synchronization"
+#     minutes: 90
+#     before: ["04", "04c"]
+#     know: ["lists", "tuples", "`sorted(key=...)`"]
 # ---
 
 # %% [markdown] id="l06-title"
@@ -17,7 +21,7 @@
 # * refill a staging buffer at the right time, with a fence or a timeline semaphore;
 # * order commands under a cap on memory, and say how far from the best you are.
 #
-# **Before this lab**: labs 04 and 04c. You need lists, tuples, `sorted(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 04 and 04c; in place of 04c, the page [The objects of seven steps](inserts/seven_steps.md) is enough. You need lists, tuples, `sorted(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/barriers.py`, `labs/lib/shared/synchronization.py`.
 
@@ -453,7 +457,7 @@ print("pieces arrive as", sent.value or sent.message)
 # | host visibility | the host's reads after the device's writes | a fence without the barrier to `host` |
 # | validation layer | nothing: it reports | believing that no message means no fault |
 #
-# **Next**: lab 07 looks inside one workgroup, where `barrier()` orders invocations. Lab 12 runs host and device at the same time.
+# **Next**: [lab 07](07_subgroups.ipynb) looks inside one workgroup, where `barrier()` orders invocations. Lab 12 runs host and device at the same time.
 #
 # **References**
 # * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): dependencies, host write ordering, timeline semaphores; Khronos' [synchronization examples](https://github.com/KhronosGroup/Vulkan-Docs/wiki/Synchronization-Examples).

@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Subgroups", minutes: 90}
+#   vklab:
+#     title: "Subgroups"
+#     minutes: 90
+#     before: ["04", "04b"]
 # ---
 
 # %% [markdown] id="l07-title"
@@ -443,7 +446,7 @@ print(race_shape(seen) or "no race")
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: lab 07b, invocations that meet at one element or at one bank, with the open-ended exercise.
+# **Next**: [lab 07b](07b_atomics_and_banks.ipynb), invocations that meet at one element or at one bank, with the open-ended exercise. In a weekend and on the path *GPU*: [lab 08](08_matmul.ipynb), products of matrices.
 #
 # **To read**
 # * Vulkan's subgroups, with a table of operations: <https://www.khronos.org/blog/vulkan-subgroup-tutorial>

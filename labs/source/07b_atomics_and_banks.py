@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Atomics and banks", minutes: 80}
+#   vklab:
+#     title: "Atomics and banks"
+#     minutes: 80
+#     before: ["07"]
 # ---
 
 # %% [markdown] id="l07b-title"
@@ -334,7 +337,7 @@ for words, got in zip(TESTS, largest_on_device(TESTS.values()), strict=True):
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: lab 08, products of matrices: tiles in shared memory that are used many times.
+# **Next**: [lab 08](08_matmul.ipynb), products of matrices: tiles in shared memory that are used many times.
 #
 # **To read**
 # * The CUDA programming guide on banks of shared memory: <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#shared-memory>

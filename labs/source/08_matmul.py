@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Matrix products", minutes: 75}
+#   vklab:
+#     title: "Matrix products"
+#     minutes: 75
+#     before: ["01b", "04b", "07", "07b"]
 # ---
 
 # %% [markdown] id="l08-title"
@@ -17,7 +20,7 @@
 # * keep a block of sums in registers;
 # * recognise a kernel of this kind by its counts, and place it on a roofline.
 #
-# **Before this lab**: lab 04b (two dimensions, sectors, tiles), lab 07 (shared memory, barriers) and lab 07b (banks); rooflines are explained in lab 01b. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
+# **Before this lab**: lab 04b (two dimensions, sectors, tiles), lab 07 (shared memory, barriers), lab 07b (banks) and lab 01b (rooflines). In place of the last two, the pages [Banks](inserts/banks.md) and [Rooflines](inserts/rooflines.md) are enough. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
 # **Files it opens**: `shaders/labs/matmul_naive.slang` to `matmul_matrix.slang`, `shaders/ops/matmul_tiled.slang`.
 
@@ -357,7 +360,7 @@ showcase()
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: lab 08b, why two buffers were slower, what multiplies whole matrices, and in which order tiles should come.
+# **Next**: [lab 08b](08b_matrix_units.ipynb), why two buffers were slower, what multiplies whole matrices, and in which order tiles should come.
 #
 # **To read**
 # * `show("matmul_tiled")`: the runtime's product. Find the tile, the block of registers and the padding.

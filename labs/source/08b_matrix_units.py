@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Occupancy and matrix units", minutes: 90}
+#   vklab:
+#     title: "Occupancy and matrix units"
+#     minutes: 90
+#     before: ["01b", "08"]
+#     know: ["NumPy", "`sorted(key=...)`"]
 # ---
 
 # %% [markdown] id="l08b-title"
@@ -17,7 +21,7 @@
 # * refute a claim about a benchmark with two divisions;
 # * order the tiles of a product so that a cache helps.
 #
-# **Before this lab**: lab 08; rooflines are explained in lab 01b. You need NumPy and `sorted(key=...)`. New words are in the [glossary](GLOSSARY.md).
+# **Before this lab**: lab 08, and lab 01b (rooflines), or the page [Rooflines](inserts/rooflines.md). You need NumPy and `sorted(key=...)`. New words are in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `shaders/labs/matmul_matrix.slang`.
 
@@ -377,7 +381,7 @@ show(units.padded_product)
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: the graph around the products: how a model becomes a list of dispatches.
+# **Next**: [lab 09](09_onnx_graphs.ipynb), the graph around the products: how a model becomes a list of dispatches.
 #
 # **To read**
 # * J. Little, *A Proof for the Queuing Formula L = λW* (1961): <https://doi.org/10.1287/opre.9.3.383>

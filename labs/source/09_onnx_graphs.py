@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "ONNX graphs: what is in the file", minutes: 90}
+#   vklab:
+#     title: "ONNX graphs: what is in the file"
+#     minutes: 90
+#     before: ["00"]
+#     know: ["dictionaries", "sets", "`divmod`", "exceptions"]
 # ---
 
 # %% [markdown] id="l09-title"

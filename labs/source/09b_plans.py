@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Plans", minutes: 90}
+#   vklab:
+#     title: "Plans"
+#     minutes: 90
+#     before: ["04", "09"]
+#     know: ["dictionaries", "sets", "`shape`, `dtype` and `tobytes()`"]
 # ---
 
 # %% [markdown] id="l09b-title"
@@ -16,7 +20,7 @@
 # * say what running ahead of time can do, and what it cannot;
 # * order a graph so that few bytes are live.
 #
-# **Before this lab**: lab 09. You need dictionaries, sets and NumPy's `shape`, `dtype` and `tobytes()`. All new words are in the [glossary](GLOSSARY.md).
+# **Before this lab**: lab 09, and lab 04 for the words *kernel* and *dispatch*, or the page [From a kernel to a submission](inserts/submission.md). You need dictionaries, sets and NumPy's `shape`, `dtype` and `tobytes()`. All new words are in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/plan.py`, `vklab/runtime/plan_cache.py`.
 
@@ -441,7 +445,7 @@ with attempt("09b-4"):
 # | plan cache | a tree from keys to plans | sharing the entries of a later stage between two prefixes |
 # | live bytes | results that a later node still reads | a greedy rule where branches have different widths |
 #
-# **Next**: lab 10 rewrites the graph itself. Lab 11 gives each live value its offset.
+# **Next**: [lab 10](10_passes.ipynb) rewrites the graph itself. Lab 11 gives each live value its offset.
 #
 # **References**
 # * VKML, page of version 0.0.3, [crates.io](https://crates.io/crates/vkml): "Architecture Decisions", "Roadmap". PyTorch, [torch.export](https://docs.pytorch.org/docs/stable/export.html).

@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Passes: rewrite a graph and fuse its nodes", minutes: 90}
+#   vklab:
+#     title: "Passes: rewrite a graph and fuse its nodes"
+#     minutes: 90
+#     before: ["05", "09", "09b"]
 # ---
 
 # %% [markdown] id="l10-title"
@@ -17,7 +20,7 @@
 # * plug rules into the runtime and measure them;
 # * choose which nodes become one kernel, and say how far from the best you are.
 #
-# **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. From lab 05 you need *descriptor* and *down-set*; the pages [From a kernel to a submission](inserts/submission.md) and [Orders of work](inserts/orders.md) explain them, too. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `labs/lib/lab_10/rewriting.py`, `labs/lib/lab_10/faulty_fusion.py`, `labs/lib/lab_10/fusing.py`.
 
@@ -349,7 +352,7 @@ check("10-3", witnesses)
 # ## 6 · Which nodes become one kernel?
 # Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. We count every bound buffer once, in full: what a group **moves** is the sum of its buffers' bytes. There are three limits:
 #
-# 1. at most `most` buffers (descriptors are limited, lab 05);
+# 1. at most `most` buffers (descriptors are limited: lab 05, or [From a kernel to a submission](inserts/submission.md));
 # 2. at most one **core**: an operator that needs more than one element at a time, such as Softmax or MatMul. Its kernel is written by hand. Element-wise nodes can join that kernel, a second core cannot;
 # 3. the groups can run one after the other. This picture shows two groups that cannot:
 
@@ -367,7 +370,7 @@ figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for eac
 
 # %% [markdown] id="l10-e4t"
 # ### Exercise 4 · Groups that move few bytes (scored)
-# Find groups that move as few bytes as you can. Another natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes; the fewest are 43. It gets stuck: a full group keeps out a better partner. So compare whole orders of kernels instead. After each kernel a set of nodes is done, a *down-set* (lab 05). Three functions help:
+# Find groups that move as few bytes as you can. Another natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes; the fewest are 43. It gets stuck: a full group keeps out a better partner. So compare whole orders of kernels instead. After each kernel a set of nodes is done, a *down-set* (lab 05, or [Orders of work](inserts/orders.md)). Three functions help:
 #
 # * `next_groups(work, outputs, most, done)` returns each group that keeps the limits and can run when the nodes in `done`, a set of names, have run.
 # * `moved(work, sizes, outputs, groups)` returns the bytes that the groups move together.
@@ -429,7 +432,7 @@ with attempt("10-4", seconds=90):
 # | layout transition | another order of the channels in memory | measuring it only without fusion |
 # | fusion | several nodes, one kernel | a value with two readers, an output, groups in a circle |
 #
-# **Next**: lab 11 gives the values that are left their places in memory.
+# **Next**: [lab 11](11_memory_planning.ipynb) gives the values that are left their places in memory.
 #
 # **References**
 # * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures; LLVM, [opt](https://llvm.org/docs/CommandGuide/opt.html): `-verify-each`.

@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Memory planning", minutes: 90}
+#   vklab:
+#     title: "Memory planning"
+#     minutes: 90
+#     before: ["09", "09b", "10"]
 # ---
 
 # %% [markdown] id="l11-title"
@@ -17,7 +20,7 @@
 # * test what an upper bound of a shape allows;
 # * fit a model under a cap on memory, and say how far from the best you are.
 #
-# **Before this lab**: labs 09, 09b and 10 (graph, order, live bytes, passes), and lab 03 (alignment). New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 09, 09b and 10 (graph, order, live bytes, passes). New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/memory.py`, `vklab/plan/arenas.py`, `vklab/plan/tuning/in_place.py`, `vklab/graph/bounds.py`.
 
@@ -442,7 +445,7 @@ showcase()
 # | upper bound | the largest size that a plan allows | "smaller than" where "at most" is meant |
 # | offload, recompute | a value leaves the device between two uses | moving what need not leave |
 #
-# **Next**: lab 12 cuts a plan into chunks and runs them, some of them at the same time.
+# **Next**: [lab 12](12_scheduling.ipynb) cuts a plan into chunks and runs them, some of them at the same time.
 #
 # **References**
 # * Pisarchyk and Lee, [Efficient Memory Management for Deep Neural Net Inference](https://arxiv.org/abs/2001.03288), 2020: the order by size, and the lower bound.

@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Scheduling", minutes: 90}
+#   vklab:
+#     title: "Scheduling"
+#     minutes: 90
+#     before: ["06", "09", "09b"]
 # ---
 
 # %% [markdown] id="l12-title"
@@ -18,7 +21,7 @@
 # * read a trace of host and device, and calibrate a table of costs;
 # * write a schedule for two devices, and say how far from the best it is.
 #
-# **Before this lab**: labs 06, 09 and 09b. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 09 and 09b, and lab 06. In place of 06, the pages [From a kernel to a submission](inserts/submission.md) and [Orders of work](inserts/orders.md) are enough. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/place/cutting.py`, `vklab/runtime/many/scheduler.py`.
 
@@ -329,7 +332,7 @@ for words, times in (("yours", measured), (RECORD["device"], frames.recorded_tim
 # * the **work over the devices**: all tasks, each on its faster device, shared evenly;
 # * the **work of one device**: tasks that only this device can run.
 #
-# **List scheduling** (lab 06) is the natural answer: take the ready task with the longest chain behind it, put it where it ends first, repeat. (HEFT, in the output, is a known variant; its chains count mean times, and transfers.) The picture shows list scheduling of six tasks.
+# **List scheduling** (lab 06, or [Orders of work](inserts/orders.md)) is the natural answer: take the ready task with the longest chain behind it, put it where it ends first, repeat. (HEFT, in the output, is a known variant; its chains count mean times, and transfers.) The picture shows list scheduling of six tasks.
 
 # %% id="l12-6d" tags=["hide-input"]
 display(figures.draw_schedule(EXAMPLE, by_critical_path(EXAMPLE), "List scheduling."))
@@ -403,7 +406,7 @@ check("12-4", schedule)
 # | cost table | time of each kernel, from timestamps | adding up what may overlap |
 # | makespan | end of the last task | taking the best next step every time |
 #
-# **Next**: lab 12b lets several threads complete chunks at once. Lab 13 chooses the devices.
+# **Next**: [lab 12b](12b_races.ipynb) lets several threads complete chunks at once. Lab 13 chooses the devices.
 #
 # **References**
 # * vkml 0.0.3, its page at [crates.io](https://crates.io/crates/vkml), read in November 2026.

@@ -1,7 +1,10 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Races of a scheduler", minutes: 90}
+#   vklab:
+#     title: "Races of a scheduler"
+#     minutes: 90
+#     before: ["06", "12"]
 # ---
 
 # %% [markdown] id="l12b-title"
@@ -422,7 +425,7 @@ with attempt("12b-4"):
 # | pure step | every order can be tried | an atomic step: a lock or hardware must give it |
 # | timeline semaphore | order of two queues of a device | order of two devices |
 #
-# **Next**: lab 13 places chunks on several devices.
+# **Next**: [lab 13](13_many_devices.ipynb) places chunks on several devices.
 #
 # **References**
 # * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): submission order, queue family ownership transfer, timeline semaphores.

@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Many devices", minutes: 90}
+#   vklab:
+#     title: "Many devices"
+#     minutes: 90
+#     before: ["09", "09b", "10", "11", "12"]
+#     know: ["lists", "dictionaries", "loops"]
 # ---
 
 # %% [markdown] id="l13-title"
@@ -16,7 +20,7 @@
 # * find the cheapest placement on two devices with a minimum cut;
 # * place and order nodes on three devices with little memory, and say how far from the best you are.
 #
-# **Before this lab**: labs 09 to 12. You need lists, dictionaries, loops. New words are explained where they come first, and in the [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
+# **Before this lab**: labs 09, 09b, 10, 11 and 12. You need lists, dictionaries, loops. New words are explained where they come first, and in the [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
 
 # %% id="l13-setup" tags=["nbval-ignore-output"]
 from functools import partial
@@ -412,7 +416,7 @@ showcase()
 # | minimum cut | the cheapest placement on two devices that take turns | using it for devices that work at the same time |
 # | makespan | the last end of a schedule | expecting a chain to be faster on two devices |
 #
-# **Next**: lab 13b moves values between devices, and divides a model by data, by pipeline, by tensor.
+# **Next**: [lab 13b](13b_parallelism.ipynb) moves values between devices, and divides a model by data, by pipeline, by tensor.
 #
 # **References**
 # * L. R. Ford and D. R. Fulkerson, "Maximal flow through a network", Canadian Journal of Mathematics 8, 1956, [doi:10.4153/CJM-1956-045-5](https://doi.org/10.4153/CJM-1956-045-5).

@@ -1,7 +1,11 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Transfers and parallelism", minutes: 90}
+#   vklab:
+#     title: "Transfers and parallelism"
+#     minutes: 90
+#     before: ["12", "13"]
+#     know: ["dictionaries", "tuples", "`min(key=...)`"]
 # ---
 
 # %% [markdown] id="l13b-title"

@@ -60,6 +60,10 @@ def planted(fixture_lab, tmp_path, monkeypatch):
      "90-1: 4 points in the source, 5 in the check"),
     (SOURCE, "minutes: 30", "minutes: 90", "90 minutes are stated; words, code and exercises make"),
     (SOURCE, "# 30 minutes.", "# An hour.", "does not say '30 minutes'"),
+    (SOURCE, "minutes: 30", 'minutes: 30, before: ["89"]', "it needs lab 89 before it"),
+    (SOURCE, "minutes: 30", 'minutes: 30, before: ["89"]', "the first cell does not name lab 89"),
+    (SOURCE, "minutes: 30", 'minutes: 30, know: ["sets"]', "the first cell does not say 'sets'"),
+    (SOURCE, "minutes: 30", 'minutes: 30, know: ["lab"]', "has another header than its source"),
     (SOURCE, "# ## A value", "# [next](91_nothing.ipynb)", "links to 91_nothing.ipynb, which"),
     (SOURCE, 'id="l90-show"', 'id="show"', "ids of this lab start with l90-"),
     (SOURCE, "# ## A value", "# #### A value", "follows a heading of level 2"),
@@ -85,6 +89,8 @@ def test_a_planted_fault_is_found(planted, name, before, after, words):
     ("    ### END SOLUTION\n\n\n# %% id=\"l90-1d\"", "# %% id=\"l90-1d\"", "### END SOLUTION"),
     ("    ### BEGIN SOLUTION\n    if multiple", "    ### END SOLUTION\n    if", "does not pair"),
     ("minutes: 30", "hours: 5", "names no title and minutes"),
+    ("minutes: 30", "minutes: 30, before: [4]", "before is a list of texts in quotes"),
+    ("minutes: 30", "minutes: 30, know: sets", "know is a list of texts in quotes"),
 ])  # fmt: skip
 def test_a_source_that_cannot_be_read_says_where(planted, before, after, words):
     with pytest.raises(LabError, match=words):
@@ -115,6 +121,8 @@ def test_what_a_text_names_of_its_output_is_no_fault(planted):
 def test_an_extra_exercise_is_not_in_the_minutes(planted, fixture_lab):
     whole = minutes_estimate(fixture_lab.lab)
     case = planted(CHECKS, "    seconds=2,", "    seconds=2, extra=True,")
+    cells = build.student_notebook(case.lab).cells
+    assert {c.metadata.vklab.get("id") for c in cells if c.metadata.vklab.get("extra")} == {"90-1"}
     assert whole - minutes_estimate(case.lab) == pytest.approx(9 + 3 * 0.5)
     path = case.root / SOURCE
     path.write_text(path.read_text().replace('id="l90-1t"', 'id="l90-1t" vklab={"id": "90-1"}'))

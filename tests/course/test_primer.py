@@ -12,7 +12,7 @@ from vklab_course.author.lab import all_labs
 from vklab_course.places import PROJECT
 
 LABS = PROJECT / "labs"
-PAGES = ("GLOSSARY.md", "SLANG.md", "README.md", "AUTHORS.md")
+PAGES = sorted(p.relative_to(LABS).as_posix() for p in (*LABS.glob("*.md"), *LABS.glob("*/*.md")))
 BLOCKS = re.findall(r"```slang\n(.*?)```", (LABS / "SLANG.md").read_text("utf-8"), re.S)
 
 
@@ -30,7 +30,7 @@ def test_links_between_pages_lead_somewhere(page):
         if target.startswith("http"):
             continue
         name, _, anchor = target.partition("#")
-        path = LABS / name if name else LABS / page
+        path = (LABS / page).parent / name if name else LABS / page
         assert path.exists(), f"{page} links {target}"
         if anchor:
             assert anchor in anchors(path.read_text("utf-8")), f"{page} links {target}"

@@ -19,12 +19,14 @@ from support.course import class_of_students as students
 from vklab.apps import cli
 from vklab_course.author import leaks, regions, strip
 from vklab_course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab_course.author.layout import LINK
 from vklab_course.check import check
 from vklab_course.definition.exercise import exercises_of, find
 from vklab_course.grade.assignment.manifest import open_release
 from vklab_course.grade.assignment.release import choose_variants, release, texts_of
 from vklab_course.grade.results.schema import GradeError
 from vklab_course.places import PROJECT, adopt_release, labs_folder
+from vklab_course.student.paths import Course
 
 pytestmark = pytest.mark.full
 
@@ -216,6 +218,11 @@ def test_an_exercise_that_a_release_would_lose_is_refused():
 def test_the_release_of_all_labs_has_their_checks_and_no_line_of_a_solution(tmp_path):
     labs = [read_lab(path) for path in all_labs(PROJECT / "labs")]
     release(labs, tmp_path / "out", "s")
+    for here, there in zip(
+        Course(PROJECT / "labs").whole(), Course(tmp_path / "out/labs").whole(), strict=True
+    ):
+        assert (there.name, there.minutes, there.gaps()) == (here.name, here.minutes, [])
+    assert (tmp_path / "out/labs/inserts/banks.svg").is_file()
     lines = {line.strip() for _, text in texts_of(tmp_path / "out") for line in text.splitlines()}
     for lab in labs:
         secret = {
@@ -233,6 +240,19 @@ def test_the_release_of_all_labs_has_their_checks_and_no_line_of_a_solution(tmp_
             )
         )
         assert used and used <= kept, (lab.name, used - kept)
+
+
+def test_no_link_of_a_release_leads_to_a_lab_that_is_not_in_it(tmp_path):
+    labs = [find_lab(number, PROJECT / "labs") for number in ("09", "09b")]
+    release(labs, tmp_path / "out", "s")
+    lost = []
+    for path in (tmp_path / "out/labs").glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        lost += [t for t in LINK.findall(text) if not (path.parent / t.partition("#")[0]).exists()]
+        assert "**Next**: [lab 09b](09b_plans.ipynb)" in text or "**Next**: lab 10 rewr" in text
+    assert lost == []
+    assert [path.name for path in Course(tmp_path / "out/labs").whole()] == ["everything"]
 
 
 def test_variants_are_written_as_data_and_those_of_other_classes_are_blanked():

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from vklab.apps import cli
 from vklab_course.definition.verdict import MIME
-from vklab_course.student import copies, merge, work
+from vklab_course.student import copies, merge, paths, work
 
 
 def cell(identifier, source, role="demo"):
@@ -244,7 +244,7 @@ def test_progress_reads_saved_verdicts(folders, monkeypatch, capsys):
         book = nbformat.read(mine / "01_a.ipynb", as_version=4)
         book.cells[3].outputs = [new_output("display_data", {MIME: verdict})] if verdict else []
         nbformat.write(book, mine / "01_a.ipynb")
-        (found,) = work.progress(labs, mine)
+        (found,) = work.progress(paths.Course(labs).path(paths.EVERYTHING), mine)
         assert (found.solved, found.exercises, found.points, found.of) == (solved, 1, points, 4)
     assert cli.main(["course", "progress", "--work", str(mine), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["labs"][0]["statuses"] == {"01-1": "not_attempted"}

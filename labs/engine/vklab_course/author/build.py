@@ -21,6 +21,7 @@ from vklab_course import places
 from vklab_course.author import regions
 from vklab_course.author.lab import Cell, Lab
 from vklab_course.author.layout import LINK
+from vklab_course.definition.exercise import exercises_of
 from vklab_course.places import PROJECT, labs_folder
 
 __all__ = [
@@ -41,8 +42,11 @@ CELL_LIMIT_S = 300
 
 
 def _notebook(lab: Lab, texts: dict[str, str]) -> NotebookNode:
-    cells = [_cell(cell, texts[cell.id]) for cell in lab.cells]
+    known = exercises_of(lab.number)
+    extras = {key for key, exercise in known.items() if exercise.extra}
+    cells = [_cell(cell, texts[cell.id], cell.exercise in extras) for cell in lab.cells]
     about = {"lab": lab.number, "title": lab.title, "minutes": lab.minutes}
+    about |= {k: list(v) for k, v in (("before", lab.before), ("know", lab.know)) if v}
     language = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
     metadata = {"kernelspec": KERNEL, "language_info": language, "vklab": about}
     notebook: NotebookNode = new_notebook(cells=cells, metadata=metadata)
@@ -50,8 +54,10 @@ def _notebook(lab: Lab, texts: dict[str, str]) -> NotebookNode:
     return notebook
 
 
-def _cell(cell: Cell, text: str) -> NotebookNode:
+def _cell(cell: Cell, text: str, extra: bool) -> NotebookNode:
     metadata: dict[str, Any] = {"vklab": {**cell.meta, "role": cell.role}}
+    if extra:
+        metadata["vklab"]["extra"] = True
     tags = list(cell.tags)
     if cell.kind == "code" and VARYING.search(text) and IGNORE not in tags:
         tags.append(IGNORE)

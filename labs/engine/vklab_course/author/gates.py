@@ -162,6 +162,11 @@ def rebuild_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
             )
             continue
         there = nbformat.read(path, as_version=4)
+        if there.metadata.get("vklab") != built.metadata["vklab"]:
+            problems.append(
+                f"{lab.name}: {path.parent.name}/{path.name} has another header than its source; "
+                f"run vklab course build {lab.number}"
+            )
         if [_core(cell) for cell in there.cells] != [_core(cell) for cell in built.cells]:
             changed = [
                 a.id for a, b in zip(there.cells, built.cells, strict=False) if _core(a) != _core(b)

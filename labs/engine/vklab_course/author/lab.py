@@ -6,18 +6,19 @@ Reads the source; `build` decides what is made from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jupytext
+import nbformat
 
 from vklab.errors import VklabError
 from vklab_course.definition.exercise import LAB, PLACE, exercises_of, is_lab, number_of
 from vklab_course.places import labs_folder
 
-__all__ = ["Cell", "Lab", "LabError", "ROLES", "all_labs", "find_lab", "read_lab"]
+__all__ = ["Cell", "Lab", "LabError", "ROLES", "all_labs", "find_lab", "read_lab", "read_notebook"]
 
 ROLES = ("exercise", "check", "own", "demo", "text")
 
@@ -49,13 +50,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Lab:
-    """One lab: number, slug, title, minutes and cells."""
+    """One lab: its file, what its header says, and its cells.
+
+    Attributes:
+        path: the source, or a notebook.
+        title: the title.
+        minutes: how long it takes, an estimate.
+        cells: the cells.
+        variants: the variant of each exercise.
+        before: numbers of the labs that it needs.
+        know: what else it needs to be known.
+    """
 
     path: Path
     title: str
     minutes: int
     cells: tuple[Cell, ...]
     variants: Mapping[str, int] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    know: tuple[str, ...] = ()
 
     def rendered(self, cell: Cell) -> str:
         """Return a cell's text with the parameters of its exercise's variant.
@@ -124,7 +137,7 @@ def read_lab(path: Path) -> Lab:
         raise LabError(f"{path.name}: rename the source to NN_slug.py")
     notebook = jupytext.read(path, fmt="py:percent")
     facts = notebook.metadata.get("vklab", {})
-    cells, seen = [], set()
+    seen = set()
     for number, cell in enumerate(notebook.cells, 1):
         identifier = str(cell.metadata.get("id", ""))
         start = cell.source.strip().splitlines()[:1]
@@ -133,12 +146,40 @@ def read_lab(path: Path) -> Lab:
         if identifier in seen:
             raise LabError(f"{path.name}: two cells have the id {identifier!r}")
         seen.add(identifier)
-        meta = dict(cell.metadata.get("vklab", {}))
-        tags = tuple(cell.metadata.get("tags", ()))
-        cells.append(Cell(identifier, cell.cell_type, cell.source, meta, tags))
     if not facts.get("title") or not facts.get("minutes"):
         raise LabError(
             f"{path.name}: the header names no title and minutes "
             "(jupyter: vklab: {title: ..., minutes: ...})"
         )
-    return Lab(path, str(facts["title"]), int(facts["minutes"]), tuple(cells))
+    for name in ("before", "know"):
+        listed = facts.get(name, [])
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            raise LabError(f'{path.name}: {name} is a list of texts in quotes, ["00", "04b"]')
+    return _lab(path, facts, notebook.cells)
+
+
+def read_notebook(path: Path) -> Lab:
+    """Read the notebook of a lab."""
+    notebook = nbformat.read(path, as_version=4)
+    return _lab(path, notebook.metadata.get("vklab", {}), notebook.cells)
+
+
+def _lab(path: Path, facts: Mapping[str, Any], cells: Iterable[Any]) -> Lab:
+    read = [
+        Cell(
+            str(cell.metadata.get("id") or cell.get("id", "")),
+            cell.cell_type,
+            cell.source,
+            dict(cell.metadata.get("vklab", {})),
+            tuple(cell.metadata.get("tags", ())),
+        )
+        for cell in cells
+    ]
+    return Lab(
+        path,
+        str(facts.get("title", path.stem)),
+        int(facts.get("minutes", 0)),
+        tuple(read),
+        before=tuple(facts.get("before", ())),
+        know=tuple(facts.get("know", ())),
+    )

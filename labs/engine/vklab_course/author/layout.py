@@ -6,12 +6,14 @@ Each function takes a lab and returns problems, as the gates do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
-from vklab_course.author.lab import Cell, Lab
-from vklab_course.definition.exercise import exercises_of
+from vklab_course.author.lab import Cell, Lab, all_labs
+from vklab_course.definition.exercise import exercises_of, number_of
 
-__all__ = ["LINK", "layout_problems", "minutes_estimate"]
+__all__ = ["LINK", "Section", "layout_problems", "minutes_estimate", "minutes_without", "sections"]
 
 # Fitted to five labs, most of them sums of what readers with a clock needed for each section. Each
 # estimate was within 14 %.
@@ -23,6 +25,35 @@ FIRST_ANSWER, SHORT = 1 / 3, 12  # a lab with SHORT cells before it is short eno
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)\s]+)\)")
 
 
+@dataclass(frozen=True)
+class Section:
+    """A numbered section of a lab: its cells, from that with the heading to the next heading's."""
+
+    number: int
+    title: str
+    cells: tuple[Cell, ...]
+
+
+def sections(lab: Lab) -> dict[str, Section]:
+    """Return the numbered sections of a lab by the id of the cell with their heading."""
+    found = [(c, line) for c, line in _heading_lines(lab) if line.startswith("## ")]
+    starts = [lab.cells.index(cell) for cell, _ in found] + [len(lab.cells)]
+    made = {}
+    for (cell, line), start in zip(found, starts, strict=False):
+        numbered = re.match(r"## (\d+) · (.*)", line)
+        if numbered:  # (one cell may have two headings)
+            stop = next(other for other in starts if other > start)
+            made[cell.id] = Section(int(numbered[1]), numbered[2], lab.cells[start:stop])
+    return made
+
+
+def minutes_without(lab: Lab, left_out: tuple[Section, ...]) -> int:
+    """Return the minutes of a notebook without some sections, by their share of the estimate."""
+    skipped = [cell for section in left_out for cell in section.cells]
+    share = _estimate(skipped) / (_estimate(lab.cells) or 1)
+    return round(lab.minutes * (1 - share))
+
+
 def minutes_estimate(lab: Lab) -> float:
     """Return the estimated minutes of a lab: words and code to read, lines to write.
 
@@ -30,7 +61,11 @@ def minutes_estimate(lab: Lab) -> float:
     """
     known = exercises_of(lab.number)
     extras = {key for key, exercise in known.items() if exercise.extra}
-    cells = [cell for cell in lab.cells if cell.exercise not in extras]
+    return _estimate(cell for cell in lab.cells if cell.exercise not in extras)
+
+
+def _estimate(given: Iterable[Cell]) -> float:
+    cells = [cell for cell in given if not cell.meta.get("extra")]  # (in a notebook)
     words = sum(len(re.findall(r"\w+", c.text)) for c in cells if c.kind == "markdown")
     demos = [cell for cell in cells if cell.kind == "code" and cell.role == "demo"]
     read = sum(len(cell.text.splitlines()) for cell in demos)
@@ -48,6 +83,7 @@ def layout_problems(lab: Lab) -> list[str]:
     """Check minutes, links, ids, headings, and the order of the cells of each exercise."""
     problems = [
         *_minutes(lab),
+        *_needs(lab),
         *_links(lab),
         *_ids(lab),
         *_headings(lab),
@@ -68,11 +104,26 @@ def _minutes(lab: Lab) -> Iterator[str]:
         yield f"the first cell does not say {stated!r}, as the header does"
 
 
+def _needs(lab: Lab) -> Iterator[str]:
+    first, there = lab.cells[0].text, {number_of(path.stem) for path in all_labs(_root(lab))}
+    for number in lab.before:
+        if number == lab.number or number not in there:
+            yield f"it needs lab {number} before it, which is no other lab of this folder"
+        if not re.search(rf"\b{number}\b", first):
+            yield f"the first cell does not name lab {number}, which the header has in `before`"
+    for words in lab.know:
+        if words not in first:
+            yield f"the first cell does not say {words!r}, which the header has in `know`"
+
+
+def _root(lab: Lab) -> Path:
+    return lab.path.parent.parent
+
+
 def _links(lab: Lab) -> Iterator[str]:
-    root = lab.path.parent.parent
     for cell in lab.cells:
         for target in LINK.findall(cell.text) if cell.kind == "markdown" else ():
-            if not (root / target.partition("#")[0]).exists():
+            if not (_root(lab) / target.partition("#")[0]).exists():
                 yield f"cell {cell.id}: links to {target}, which does not exist"
 
 

@@ -66,16 +66,29 @@ def lint(
         bool, typer.Option("--no-mutants", help="Do not try mutants of the solutions.")
     ] = False,
 ) -> None:
-    """Check labs with every gate that executes no notebook; exit 1 if one fails."""
-    failed = 0
+    """Check labs, and all paths, by gates that execute no notebook; exit 1 if one fails."""
+    wrong = [] if numbers else _path_problems()
+    for problem in wrong:
+        console.say(problem, "red")
+    failed = bool(wrong)
     for lab in _chosen(numbers):
         problems = _problems(lab, not no_mutants)
-        failed += bool(problems)
+        failed |= bool(problems)
         for problem in problems:
             console.say(problem, "red")
         if not problems:
             console.say(f"{lab.name}: fine", "green")
     raise typer.Exit(1 if failed else 0)
+
+
+def _path_problems() -> list[str]:
+    paths = part("student.paths")
+    course = paths.Course(part("places").labs_folder())
+    try:
+        named = [course.path(name) for name in course.names if name != paths.EVERYTHING]
+    except VklabError as error:
+        return [str(error)]
+    return [gap for path in named for gap in path.gaps()]
 
 
 def _problems(lab: Any, mutants: bool) -> list[str]:
@@ -108,13 +121,26 @@ def update(work: Work = None) -> None:
 @course.command("progress")
 def progress(
     work: Work = None,
+    path: Annotated[
+        str, typer.Option(metavar="NAME", help="A path through the course; default: all labs.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
-    """Show which exercises are solved in the saved notebooks."""
-    folder = named_work(work, False)
-    entries = part("student.work").progress(part("places").labs_folder(), folder)
+    """Show which exercises are solved in the saved notebooks, what is next, and how long it is."""
+    paths, mine = part("student.paths"), named_work(work, False)
+    chosen = paths.Course(part("places").labs_folder()).path(path or paths.EVERYTHING)
+    entries = part("student.work").progress(chosen, mine)
+    if not any((mine / f"{entry.name}.ipynb").exists() for entry in entries):
+        console.warn(f"{mine} has no copies of these labs yet; `vklab lab` makes them")
+    after = next((entry.name for entry in entries if not entry.is_done), None)
+    left = sum(entry.minutes_left for entry in entries)
+    done = sum(entry.is_done for entry in entries)
+    if not path:
+        entries.sort(key=lambda entry: entry.name)
     if as_json:
-        console.emit({"labs": [vars(entry) for entry in entries]})
+        facts = {"path": chosen.name, "done": done, "minutes": chosen.minutes, "minutes_left": left}
+        labs = [{**vars(entry), "minutes_left": entry.minutes_left} for entry in entries]
+        console.emit({"labs": labs, **facts, "next": after})
         return
     known = part("definition.verdict").STATUSES
     rows = [
@@ -122,13 +148,18 @@ def progress(
             entry.name,
             f"{entry.solved} of {entry.exercises}",
             f"{entry.points:g} of {entry.of:g}",
+            f"{entry.minutes_left} of {entry.minutes}",
             " ".join(
                 f"{known.get(status, '?')[0]} {key}" for key, status in entry.statuses.items()
             ),
         )
         for entry in entries
     ]
-    console.table("", ("lab", "solved", "points", "exercises"), rows)
+    console.table("", ("lab", "solved", "points", "minutes left", "exercises"), rows)
+    console.say(
+        f"{chosen.title}: {done} of {len(entries)} labs are done; about {paths.hours(left)} of "
+        f"{paths.hours(chosen.minutes)} are left; next: {after or 'nothing'}"
+    )
 
 
 @course.command("showcase")

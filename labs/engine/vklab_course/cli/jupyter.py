@@ -32,13 +32,14 @@ LOG = ".jupyter.log"
 SHARE = Path(__file__).resolve().parent.parent / "share" / "jupyter"  # the course's extension
 
 
-def command(folder: Path, port: int, browser: bool) -> list[str]:
+def command(folder: Path, port: int, browser: bool, page: str) -> list[str]:
     """Return the command line of the server, without the token, which `ps` would show.
 
     Args:
         folder: the server's root folder.
         port: the first port to try.
         browser: open a browser when the server is ready.
+        page: the notebook that the browser shows first; "" for none.
     """
     options = {
         "ServerApp.root_dir": str(folder),
@@ -46,19 +47,21 @@ def command(folder: Path, port: int, browser: bool) -> list[str]:
         "ServerApp.port": str(port),
         "ServerApp.port_retries": "50",
         "ServerApp.open_browser": str(browser),
+        "LabApp.default_url": f"/{_address(page)}",
         # Containers and course servers run as root; only this machine can reach the server.
         "ServerApp.allow_root": "True",
     }
     return [sys.executable, "-m", "jupyterlab", *(f"--{k}={v}" for k, v in options.items())]
 
 
-def serve(folder: Path, port: int, browser: bool) -> int:
+def serve(folder: Path, port: int, browser: bool, page: str) -> int:
     """Serve a folder until Ctrl-C; return the exit code.
 
     Args:
         folder: the server's root folder; also receives its log.
         port: the first port to try.
         browser: open a browser when the server is ready.
+        page: the notebook that its address leads to; "" for none.
     """
     log = folder / LOG
     with tempfile.TemporaryDirectory(prefix="vklab-") as runtime, log.open("wb") as sink:
@@ -74,7 +77,7 @@ def serve(folder: Path, port: int, browser: bool) -> int:
         }
         # Without a terminal on stdin Jupyter does not ask to confirm Ctrl-C.
         process = subprocess.Popen(
-            command(folder, port, browser),
+            command(folder, port, browser, page),
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -83,7 +86,7 @@ def serve(folder: Path, port: int, browser: bool) -> int:
         )
         with _stopping(process), _terminable():
             try:
-                url = _wait_until_ready(process, Path(runtime), log)
+                url = _wait_until_ready(process, Path(runtime), log, page)
                 console.say(f"JupyterLab serves {folder}; its log is {log}; Ctrl-C ends it.")
                 console.say("Its address, for this machine only:")
                 console.say(url, "bold")
@@ -96,19 +99,28 @@ def serve(folder: Path, port: int, browser: bool) -> int:
     return 0 if code == 0 else 2
 
 
+def _address(page: str) -> str:
+    return f"lab/tree/{page}" if page else "lab"
+
+
 def _first(folder: str, variable: str) -> str:
     return os.pathsep.join([folder, *filter(None, [os.environ.get(variable)])])
 
 
 def _quiet(folder: Path) -> None:
-    """Write the setting that switches off JupyterLab's question about news on its first start."""
-    settings = folder / "labconfig" / "page_config.json"
-    settings.parent.mkdir()
+    """Write two settings: no question about news on the first start, pages are shown as pages."""
     off = {"@jupyterlab/apputils-extension:announcements": True}
-    settings.write_text(json.dumps({"disabledExtensions": off}), encoding="utf-8")
+    shown = {"defaultViewers": {"markdown": "Markdown Preview"}}
+    settings = {
+        "page_config": {"disabledExtensions": off},
+        "default_setting_overrides": {"@jupyterlab/docmanager-extension:plugin": shown},
+    }
+    (folder / "labconfig").mkdir()
+    for name, values in settings.items():
+        (folder / "labconfig" / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
+def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path, page: str) -> str:
     """Wait for the server's first answer and return its address with the token."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
@@ -121,7 +133,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path
             with contextlib.suppress(ValueError, OSError):  # partly written: read it again
                 facts = json.loads(path.read_text("utf-8"))
                 if _answers(f"{facts['url']}api/status", facts["token"]):
-                    return f"{facts['url']}lab?token={facts['token']}"
+                    return f"{facts['url']}{_address(page)}?token={facts['token']}"
         time.sleep(0.1)
     raise SetupError(
         f"JupyterLab did not answer in {START_LIMIT_S:g} s:\n{_tail(log)}", f"read {log}"

@@ -17,13 +17,14 @@ from vklab.apps import doctor
 from vklab.apps.cli import console, run
 from vklab.apps.cli import doctor as reports
 from vklab.base import draw
-from vklab.errors import SetupError
+from vklab.errors import SetupError, VklabError
 from vklab.runtime import loading
 from vklab_course import places
 from vklab_course.cli import jupyter
+from vklab_course.cli.course_parts import part
 from vklab_course.student import copies
 
-__all__ = ["classify_digits", "lab"]
+__all__ = ["classify_digits", "lab", "start_page"]
 
 SHOWN = 10
 
@@ -62,7 +63,18 @@ def lab(
     copied = copies.copy_labs(labs, work)
     if copied:
         console.say(f"new in {work.name}/: {', '.join(copied)}")
-    raise typer.Exit(jupyter.serve(work, port, not no_browser))
+    raise typer.Exit(jupyter.serve(work, port, not no_browser, start_page(labs, work)))
+
+
+def start_page(labs: Path, work: Path) -> str:
+    """Write the start page and return its name, or "" if labs or paths cannot be read."""
+    page = work / "start.ipynb"
+    try:
+        if not part("student.start").write_start(part("student.paths").Course(labs), page):
+            console.say(f"{work.name}/{page.name} is yours and stays; rename it to get a new one")
+    except VklabError as error:
+        console.warn(f"vklab: there is no start page: {error}")
+    return page.name if page.is_file() else ""
 
 
 def classify_digits(data: Path) -> float:

@@ -8,11 +8,18 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-__all__ = ["HIDDEN", "PAGES", "copy_file", "copy_labs"]
+__all__ = ["HIDDEN", "copy_file", "copy_labs", "pages"]
 
 HIDDEN = ".lab"
-# Pages that notebooks link to; nobody edits them, so that each copy is today's.
-PAGES = ("GLOSSARY.md", "SLANG.md")
+
+
+def pages(labs: Path) -> list[str]:
+    """Return the pages that notebooks link to, and the pictures of these pages.
+
+    Nobody edits them, so that each copy is today's.
+    """
+    found = [*labs.glob("GLOSSARY.md"), *labs.glob("SLANG.md"), *labs.glob("inserts/*.*")]
+    return [path.relative_to(labs).as_posix() for path in sorted(found)]
 
 
 def copy_labs(labs: Path, work: Path) -> list[str]:
@@ -21,9 +28,8 @@ def copy_labs(labs: Path, work: Path) -> list[str]:
     The pages that notebooks link to are copied every time.
     """
     work.mkdir(parents=True, exist_ok=True)
-    for page in PAGES:
-        if (labs / page).is_file():
-            copy_file(labs / page, work / page)
+    for page in pages(labs):
+        copy_file(labs / page, work / page)
     new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
     for path in new:
         copy_file(path, work / path.name)

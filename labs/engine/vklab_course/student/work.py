@@ -5,6 +5,7 @@ A backup of each copy from before its update lies in `work/.lab/before/`. Visite
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,15 @@ from vklab.errors import VklabError
 from vklab_course import words
 from vklab_course.author.build import write_notebook
 from vklab_course.author.gates import verdicts_of
-from vklab_course.student import merge
+from vklab_course.student import merge, paths
 from vklab_course.student.copies import HIDDEN, copy_file, copy_labs
 
 __all__ = ["Progress", "Updated", "WorkError", "progress", "require", "update"]
+
+
+# A valid answer may be better (partial), a text is for a person to read (recorded), and an exercise
+# may need what this machine lacks (skipped): none of them holds up the next lab.
+DONE = ("correct", "partial", "recorded", "skipped")
 
 
 class WorkError(VklabError):
@@ -37,7 +43,7 @@ class Updated:
 
 @dataclass(frozen=True)
 class Progress:
-    """Solved exercises and points of one copy, from its saved verdicts."""
+    """Solved exercises and points of one copy, from its saved verdicts, and its minutes."""
 
     name: str
     solved: int
@@ -45,6 +51,20 @@ class Progress:
     points: float
     of: float
     statuses: dict[str, str]
+    extra: list[str]
+    minutes: int
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether every exercise, extra ones apart, has an answer that may stay."""
+        return not self.minutes_left
+
+    @property
+    def minutes_left(self) -> int:
+        """Return the share of the minutes of the exercises that are not done, extra ones apart."""
+        required = [status for key, status in self.statuses.items() if key not in self.extra]
+        left = sum(status not in DONE for status in required)
+        return math.ceil(self.minutes * left / (len(required) or 1))
 
 
 def require(labs: Path, work: Path, or_empty: bool) -> None:
@@ -127,27 +147,29 @@ def _backup(path: Path) -> Path:
     return target
 
 
-def progress(labs: Path, work: Path) -> list[Progress]:
-    """Return the progress in each lab; without a saved copy nothing is solved."""
-    entries = []
-    for path in sorted(labs.glob("*.ipynb")):
-        lab = nbformat.read(path, as_version=4)
-        points = {
-            about["id"]: float(about.get("points", 0))
-            for cell in lab.cells
-            for about in [cell.metadata.get("vklab", {})]
-            if about.get("role") == "exercise"
-        }
-        shown = {k: v for k, v in _verdicts(work / path.name).items() if k in points}
-        statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
-        earned = sum(
-            min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
-        )
-        solved = sum(status == "correct" for status in statuses.values())
-        entries.append(
-            Progress(path.stem, solved, len(points), earned, sum(points.values()), statuses)
-        )
-    return entries
+def progress(path: paths.CoursePath, work: Path) -> list[Progress]:
+    """Return the progress in each lab of a path; without a saved copy nothing is solved."""
+    return [_progress(stop, work / f"{stop.lab.name}.ipynb") for stop in path.stops]
+
+
+def _progress(stop: paths.Stop, copy: Path) -> Progress:
+    cells = stop.exercises
+    points = {key: float(cell.meta.get("points", 0)) for key, cell in cells.items()}
+    shown = {k: v for k, v in _verdicts(copy).items() if k in points}
+    statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
+    earned = sum(
+        min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
+    )
+    return Progress(
+        name=stop.lab.name,
+        solved=sum(status == "correct" for status in statuses.values()),
+        exercises=len(points),
+        points=earned,
+        of=sum(points.values()),
+        statuses=statuses,
+        extra=[key for key, cell in cells.items() if cell.meta.get("extra")],
+        minutes=stop.minutes,
+    )
 
 
 def _verdicts(path: Path) -> dict[str, dict[str, Any]]:

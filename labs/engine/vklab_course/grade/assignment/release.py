@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts, Mani
 from vklab_course.grade.batch import BY_HAND
 from vklab_course.grade.results.folder import write_atomic
 from vklab_course.grade.results.schema import GradeError, digest
-from vklab_course.student import copies
+from vklab_course.student import copies, paths
 from vklab_labs.shared import recorded_graphs, swapped
 
 __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
@@ -40,6 +40,7 @@ PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.
 ALWAYS = ("digits.npz", "digits_cnn.onnx")
 DATA = re.compile(r"""\bdata\(\s*["']((?:recorded/)?[^"'/\\]+)["']""")
+LAB_LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb\)")
 # A text that imports one of these modules reads the recorded graphs, and perhaps a model.
 GRAPHS = re.compile(r"\b(?:recorded_graphs|swapped)\b")
 
@@ -98,7 +99,7 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
     write_atomic(root / places.VARIANTS, json.dumps(variants, indent=1, sort_keys=True) + "\n")
     facts = []
     for lab in labs:
-        notebook = student_notebook(lab, variants)
+        notebook = student_notebook(lab, variants, [each.name for each in labs])
         build.write_notebook(notebook, root / f"{lab.name}.ipynb")
         write_atomic(root / "checks" / f"lab_{lab.number}.py", _definitions(lab, variants))
         facts.append(_facts(lab, notebook, variants))
@@ -106,9 +107,9 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
             if exercise.takes not in BY_HAND:
                 data = draw.freeze(exercise, draw.draw(exercise, draw.PUBLIC))
                 write_atomic(root / "checks" / "frozen" / f"{identifier}.bin", data)
-    for name in copies.PAGES:
+    for name in [*copies.pages(places.labs_folder()), paths.NAME]:
         if (places.labs_folder() / name).is_file():
-            shutil.copyfile(places.labs_folder() / name, root / name)
+            copies.copy_file(places.labs_folder() / name, root / name)
     _copy_data(folder)
     page = jinja2.Environment(autoescape=False).from_string(
         (PAGES / "release.md.j2").read_text("utf-8")
@@ -130,9 +131,18 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
     return made
 
 
-def student_notebook(lab: Lab, variants: dict[str, int]) -> Any:
-    """Return a lab's student notebook in the given variants, with its version in the metadata."""
+def student_notebook(lab: Lab, variants: dict[str, int], names: Collection[str]) -> Any:
+    """Return a lab's student notebook, with its version in the metadata.
+
+    Args:
+        lab: the lab.
+        variants: the variant of each exercise.
+        names: names of the released labs; a link to another one becomes plain text.
+    """
     notebook = build.student_notebook(dataclasses.replace(lab, variants=variants))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = LAB_LINK.sub(lambda m: m[0] if m[2] in names else m[1], cell.source)
     notebook.metadata["vklab"] = {
         **notebook.metadata["vklab"],
         "version": manifest.lab_version(notebook.cells),
@@ -202,7 +212,7 @@ def texts_of(folder: Path) -> list[tuple[str, str]]:
                 for node in ast.walk(ast.parse(text))
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             ]
-        elif path.suffix in (".md", ".json", ".txt"):
+        elif path.suffix in (".md", ".json", ".txt", ".toml", ".svg"):
             texts.append((name, path.read_text("utf-8")))
     return texts
 
