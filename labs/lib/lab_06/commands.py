@@ -360,8 +360,13 @@ def _placing(hazards: Given, fewest: Given) -> Callable[..., tuple[Barrier, ...]
 
     def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier, ...]:
         commands = [as_command(access, str(number)) for number, access in enumerate(work)]
-        got = fewest.value(hazards.value(commands))
-        assert isinstance(got, tuple | list) and len(got) == 2, f"{got!r} are not two lists"
+        found = hazards.value(commands)
+        assert isinstance(found, list | tuple | set), f"{found!r} is no list of hazards"
+        for each in found:
+            assert isinstance(each, list | tuple) and len(each) == 3, f"{each!r} is no hazard"
+        got = fewest.value(list(found))
+        pair = isinstance(got, tuple | list) and len(got) == 2
+        assert pair and isinstance(got[0], tuple | list), f"{got!r} are not two lists"
         for number in got[0]:
             inside = isinstance(number, int | np.integer) and 0 < number < len(work)
             assert inside, f"there is no place for a barrier before command {number!r}"
