@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 import vklab_course
 from support.course import class_of_students as students
@@ -87,7 +88,7 @@ def test_a_notebook_in_a_release_is_checked_in_its_variant(labs, tmp_path, monke
     exec(students.right(made), names)
     (tmp_path / "out" / "work").mkdir()
     monkeypatch.delenv("VKLAB_LABS")
-    monkeypatch.setattr("IPython.get_ipython", object)  # a notebook's kernel
+    monkeypatch.setattr("IPython.get_ipython", InteractiveShell)  # a notebook's kernel
     for folder in (made.labs_folder, tmp_path / "out" / "work", tmp_path / "out"):
         monkeypatch.chdir(folder)
         monkeypatch.delenv("VKLAB_LABS", raising=False)

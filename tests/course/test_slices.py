@@ -8,7 +8,7 @@ import time
 import pytest
 
 from support.course.hand_ins import nested
-from vklab_course.author import slices
+from vklab_course import slices
 
 CELLS = """
 import math

@@ -117,7 +117,7 @@ ANSWERS = '''"""Answers to try the checks of lab {nn} with."""
 from vklab_course.author.answers import alternative, wrong
 
 
-@wrong("{nn}-1", says="on 3: expected 6, got 9")
+@wrong("{nn}-1", says="expected 6, got 9")
 def squares(number):
     return number * number
 

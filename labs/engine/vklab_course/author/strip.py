@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vklab_course.author import slices
+from vklab_course import slices
 from vklab_course.author.lab import LabError
 
 __all__ = ["SECRET", "is_exercise", "stripped"]

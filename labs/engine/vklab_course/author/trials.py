@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab_course import words
-from vklab_course.author import mutants, regions, slices
+from vklab_course import slices, words
+from vklab_course.author import mutants, regions
 from vklab_course.author.answers import Answers, fits
 from vklab_course.author.lab import Cell, Lab, LabError
 from vklab_course.author.mutants import Mutant

@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from vklab_course.author import slices
+from vklab_course import slices
 from vklab_course.definition.exercise import LAB, Exercise
 from vklab_course.student import kept
 from vklab_course.student.kept import Judge, Kept, KeptError

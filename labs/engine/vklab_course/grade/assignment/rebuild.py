@@ -15,7 +15,7 @@ from typing import Any
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from vklab_course.author import slices
+from vklab_course import slices
 from vklab_course.grade.assignment.manifest import LabFacts
 from vklab_course.grade.assignment.submission import BadSubmission, Cell, Notebook
 
