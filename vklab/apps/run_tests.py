@@ -60,7 +60,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[Tier, list[str]]:
     flags = {name for argument in arguments if (name := argument.split("=")[0]) in TIERS and name}
     if len(flags) > 1:
         raise ValueError(f"{' and '.join(sorted(flags))} exclude each other; give one of them")
-    tier = TIERS[flags.pop() if flags else ""]
+    tier = TIERS["".join(flags)]
     rest = [item for item in arguments if item not in TIERS or item == SHARD]
     if tier.flag == SHARD and len(rest) == 1 + (rest[0] == SHARD):  # a whole slice is recorded
         rest += ["--evidence", f"vklab test {' '.join(rest).replace('=', ' ')}"]
@@ -75,9 +75,8 @@ def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     # Tests of one file stay on one worker: they share the file's fixtures. Files keep their order:
     # the few and long ones of the course come first.
     count = min((os.cpu_count() or 1) + tier.extra_workers, MOST_WORKERS)
-    spread = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
-    workers = [] if tier.files else spread
-    return [sys.executable, "-m", "pytest", *quiet, *markers, *workers, *tier.files, *arguments]
+    spread = () if tier.files else ("-n", str(count), "--dist=loadfile", "--no-loadscope-reorder")
+    return [sys.executable, "-m", "pytest", *quiet, *markers, *spread, *tier.files, *arguments]
 
 
 def exit_code(pytest_code: int) -> int:
@@ -85,9 +84,7 @@ def exit_code(pytest_code: int) -> int:
 
     pytest's 2 (a file that cannot be imported, or Ctrl-C) and a crash count as failed.
     """
-    if pytest_code == 0:
-        return 0
-    return 2 if pytest_code in (3, 4, 5) else 1
+    return {0: 0, 3: 2, 4: 2, 5: 2}.get(pytest_code, 1)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -103,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
         return _say(f"vklab test: {error}", 2)
     sys.stdout.flush()  # keep earlier output before pytest's lines
     compileall.compile_dir(root / "vklab", quiet=2, workers=0)  # else each worker compiles it
+    name = f"vklab test {tier.flag}".rstrip()
     started = time.monotonic()
     try:
         # The caller's variables win: VKLAB_FUZZ=60 fuzzes for an hour.
@@ -113,14 +111,12 @@ def main(arguments: Sequence[str]) -> int:
             env={**tier.environment, **os.environ},
         ).returncode
     except subprocess.TimeoutExpired:
-        return _say(f"vklab test {tier.flag}: FAILED, not finished in {tier.limit_s} s", 1)
+        return _say(f"{name}: FAILED, not finished in {tier.limit_s} s", 1)
     except KeyboardInterrupt:
         return _say("vklab test: interrupted", 130)
-    seconds = time.monotonic() - started
     words = {0: "passed", 1: "FAILED", 2: "could not run (pytest says why above)"}
     outcome = f"CRASHED by signal {-code}" if code < 0 else words[exit_code(code)]
-    name = f"vklab test {tier.flag}".rstrip()
-    return _say(f"{name}: {outcome} in {seconds:.0f} s", exit_code(code))
+    return _say(f"{name}: {outcome} in {time.monotonic() - started:.0f} s", exit_code(code))
 
 
 def _say(text: str, code: int) -> int:
