@@ -15,7 +15,8 @@ from support.runs.waits import LIMIT_S, until
 from vklab.shader import toolchain
 
 CODE = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # `nohup vklab test &` ignores it
 import numpy as np, vklab
 from support.graphs.small_models import DATA
 images = np.load(DATA / "digits.npz")["images"][:2]
