@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.runs import shards
+from support.runs.handles import left
 from vklab.errors import SetupError
 from vklab.runtime import open_devices, upload
 from vklab.runtime.io_binding import IOBinding
@@ -118,9 +119,9 @@ def device(
 def opened(device: int) -> Iterator[open_devices.OpenDevice]:
     """Return an open device, and fail if validation messages or live handles are left behind."""
     found = open_devices.open_device(device)
-    before = api.live_handles(), found.allocator.used_bytes
+    before = left(found)
     yield found
-    assert (api.live_handles(), found.allocator.used_bytes) == before
+    assert left(found) == before
     if found.device.instance.validate:
         found.device.instance.raise_messages()
 

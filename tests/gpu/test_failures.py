@@ -13,11 +13,12 @@ from onnx import helper
 import vklab
 from support.graphs.small_models import DATA, model, random_array, relu, stock_variant, value
 from support.runs.child import python, run
+from support.runs.handles import left
 from support.runs.overlay import write_kernel
 from support.runs.waits import until
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
 from vklab.runtime import kernels, open_devices, upload
-from vklab.vulkan import api, instance
+from vklab.vulkan import instance
 from vklab.vulkan.command import Submission
 from vklab.vulkan.event import EventSubmission
 from vklab.vulkan.sync import Fence
@@ -30,11 +31,9 @@ Y = np.maximum(X, 0)
 def handles(device_index):
     """Fail if a test leaves handles or memory behind."""
     opened = open_devices.open_device(device_index)
-    for proto in (relu((1, 3)), gemm()):  # their pipelines stay with the device
-        vklab.load(proto, device_index).close()
-    before = api.live_handles(), opened.allocator.used_bytes
+    before = left(opened)
     yield opened
-    assert (api.live_handles(), opened.allocator.used_bytes) == before
+    assert left(opened) == before
 
 
 def never_signaled(fence, seconds=None):
@@ -201,7 +200,7 @@ def gemm():
 
 @pytest.mark.parametrize("failing", FAILING)
 def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, failing):
-    before = api.live_handles(), handles.allocator.used_bytes
+    before = left(handles)
     command = handles.device.command
     seen = []
     for nth in range(MOST_CALLS):  # from the first, the second ... call on all fail
@@ -216,7 +215,7 @@ def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, 
             patch.setattr(handles.device, "command", wrapped)
             vklab.load(gemm(), device_index).close()
             seen.append(nth)
-        assert (api.live_handles(), handles.allocator.used_bytes) == before, nth
+        assert left(handles) == before, nth
     assert len(seen) < MOST_CALLS, "nothing has failed"
 
 

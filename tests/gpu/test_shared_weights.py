@@ -11,8 +11,8 @@ from onnx import helper
 import vklab
 from support.graphs.small_models import model, random_array, value
 from support.runs.child import LIMIT_S
+from support.runs.handles import left
 from vklab.runtime import open_devices
-from vklab.vulkan import api
 
 SIZE = 640  # 1.6 MB of weights, more than is compared by the kept bytes
 
@@ -24,13 +24,6 @@ def opened(device_index):
     before = left(opened)
     yield opened
     assert left(opened) == before
-
-
-def left(opened):
-    """Return what is alive, but for the kernels that a device keeps."""
-    kernels = ("VkDescriptorSetLayout", "VkPipeline", "VkPipelineLayout")
-    found = {kind: n for kind, n in api.live_handles().items() if kind not in kernels}
-    return found, opened.allocator.used_bytes
 
 
 def two_products(first, second):

@@ -13,6 +13,7 @@ from onnx import helper
 
 import vklab
 from support.graphs.small_models import model, random_array, relu, value
+from support.runs.handles import left
 from support.runs.two_drivers import both
 from support.runs.waits import LIMIT_S, until
 from vklab import settings
@@ -21,7 +22,6 @@ from vklab.runtime import open_devices
 from vklab.runtime.executor import Executor
 from vklab.runtime.many import streams
 from vklab.runtime.program import Program
-from vklab.vulkan import api
 
 
 def dense():
@@ -49,11 +49,9 @@ def nothing_left(device):
     opened = open_devices.open_device(device)
 
     def held():
-        kernels = ("VkPipeline", "VkPipelineLayout", "VkDescriptorSetLayout")
-        found = {k: n for k, n in api.live_handles().items() if k not in kernels}
         # Those that call callbacks stay with the process: how many depends on who is quick.
         threads = {t.name for t in threading.enumerate() if "vklab callback" not in t.name}
-        return found, opened.allocator.used_bytes, threads
+        return left(opened), threads
 
     before = held()
     yield opened
