@@ -17,15 +17,38 @@ import vklab
 pytestmark = pytest.mark.full
 
 # Products with sizes that are whole, just below a whole number in float64 or float32, or neither.
-FACTORS = (1 / 3, 1 / 7, 0.1, 0.29, 0.6, 0.7, 1.02, 1.2, 1.5, 2, 2.5, 3, 3.3, 1 / 1.5, 49 / 50, 0.5)
+FACTORS = (
+    1 / 3,
+    1 / 7,
+    0.1,
+    0.29,
+    0.6,
+    0.7,
+    1.02,
+    1.2,
+    1.5,
+    2,
+    2.05,
+    2.5,
+    3,
+    3.3,
+    1 / 1.5,
+    49 / 50,
+    0.5,
+)
 MODES: dict[str, dict[str, Any]] = {
     "nearest": {}, "nearest-exact": {}, "bilinear": {}, "bicubic": {}, "area": {},
-    "linear": {}, "trilinear": {}, "nearest 3d": {},
+    "linear": {}, "trilinear": {}, "nearest 3d": {}, "nearest 1d": {},
     "bilinear corners": {"align_corners": True}, "bicubic corners": {"align_corners": True},
     "bilinear antialias": {"antialias": True}, "bicubic antialias": {"antialias": True},
     "nearest recomputed": {"recompute_scale_factor": True},
 }  # fmt: skip
-SHAPES = {"linear": (2, 3, 100), "trilinear": (1, 2, 5, 10, 7), "nearest 3d": (1, 2, 5, 10, 7)}
+SHAPES = {
+    "linear": (2, 3, 100),
+    "trilinear": (1, 2, 5, 10, 7),
+    "nearest 3d": (1, 2, 5, 10, 7),
+    "nearest 1d": (2, 3, 7),
+}
 
 
 class Function(nn.Module):

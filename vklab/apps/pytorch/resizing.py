@@ -53,27 +53,26 @@ class _Axis:
             return op.Constant(value_ints=[self.new_size])
         return op.Reshape(self.new_size, op.Constant(value_ints=[-1]))
 
-    def whole_factor(self, is_shifted: bool) -> int | None:
+    def whole_factor(self, is_shifted: bool, is_by_ratio: bool) -> int | None:
         """Return n if the nearest elements are those of a repetition n times, else None."""
         count = self.factor
         if self.size and isinstance(self.new_size, int):
             count = self.new_size / self.size
-            is_halved = not is_shifted and count in (1, 2)  # PyTorch then ignores the factor
-            if self.factor not in (None, count) and not is_halved:
+            if self.factor not in (None, count) and not (is_by_ratio and count in (1, 2)):
                 return None
         if count is None or count < 1 or not float(count).is_integer():
             return None
         # PyTorch multiplies by 1 / n in float32, which may lie below.
         return int(count) if is_shifted or float(np.float32(1 / count)) * count >= 1 else None
 
-    def nearest(self, is_shifted: bool) -> Any:
+    def nearest(self, is_shifted: bool, is_by_ratio: bool) -> Any:
         """Return the elements that PyTorch takes, by its own arithmetic in float32."""
         length, new_length = self.length(), self.new_length()
         ratio = op.Div(op.Cast(length, to=FLOAT), op.Cast(new_length, to=FLOAT))
         step = ratio
         if self.factor is not None:
             step = constant(1 / self.factor, FLOAT)
-            if not is_shifted:
+            if is_by_ratio:
                 is_plain = op.Or(
                     op.Equal(ratio, constant(1.0, FLOAT)), op.Equal(ratio, constant(0.5, FLOAT))
                 )
@@ -121,7 +120,9 @@ def _axes(x: Any, size: Sequence[Any] | None, factors: Sequence[float | None]) -
 
 def _nearest(x: Any, axes: Sequence[_Axis], is_shifted: bool) -> Any:
     """Translate the modes nearest, and nearest-exact, which is shifted by half an element."""
-    counts = [axis.whole_factor(is_shifted) for axis in axes]
+    # PyTorch ignores the factor of an axis that stays or is doubled, if it resizes two axes.
+    how = (is_shifted, not is_shifted and len(axes) == 2)
+    counts = [axis.whole_factor(*how) for axis in axes]
     if None not in counts:
         scales = op.Constant(value_floats=[1.0, 1.0, *(float(count or 1) for count in counts)])
         return op.Resize(
@@ -134,7 +135,7 @@ def _nearest(x: Any, axes: Sequence[_Axis], is_shifted: bool) -> Any:
         )
     for axis, count in zip(axes, counts, strict=True):
         if count != 1:
-            x = op.Gather(x, axis.nearest(is_shifted), axis=axis.number)
+            x = op.Gather(x, axis.nearest(*how), axis=axis.number)
     return x
 
 
