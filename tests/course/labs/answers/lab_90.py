@@ -10,7 +10,7 @@ def always_one_more(count, multiple=256):
     return (count // multiple + 1) * multiple
 
 
-@wrong("90-1", says="expected 64, got None (is a return missing?)")
+@wrong("90-1", says="expected 0, got None (is a return missing?)")
 def forgets_to_return(count, multiple=256):
     print(-(-count // multiple) * multiple)
 
