@@ -128,8 +128,8 @@ def _links(lab: Lab) -> Iterator[str]:
 
 
 def _ids(lab: Lab) -> Iterator[str]:
-    start = f"l{lab.number}-"
-    for cell in lab.cells:
+    for cell in lab.cells:  # (a cell keeps its id where its exercise moves to another lab)
+        start = f"l{number_of(cell.exercise) or lab.number}-"
         if not cell.id.startswith(start):
             yield f"cell {cell.id}: ids of this lab start with {start}"
 
