@@ -399,7 +399,7 @@ check("01-4", refuted)
 # ## 6 · Choose, and say why
 # Exercise 3 gives a set. A choice from the set needs reasons: what the team knows, what runs tomorrow, what happens when the vendor changes its mind.
 #
-# ### Exercise 5 · A letter of advice
+# ### Exercise 5 · A letter of advice (extra)
 # [[story]]
 #
 # Write four or five sentences: the admissible backends (call your function with the machines and the job of the story), your choice, two reasons that rest on facts with a source or a date (section 4 prints sources), and one risk with a way out of it. A person marks this answer: the set is right (2), the choice follows from the facts of the story (1), two reasons with source or date (2), one risk and a way out (1).
@@ -419,7 +419,7 @@ The risk: the project changes its file format. The way out: keep the weights in 
 # %% id="l01-5c" vklab={"role": "check", "id": "01-5"}
 check("01-5", advice)
 
-# %% id="l01-5h"
+# %% id="l01-5h" vklab={"id": "01-5"}
 # hint("01-5")
 
 # %% [markdown] id="l01-recap"

@@ -329,7 +329,7 @@ with attempt("03-3"):
 # %% id="l03-p4"
 predict("03-p4", without_lock=..., with_lock=...)
 
-# %% [markdown] id="l03-5text"
+# %% [markdown] id="l03-5text" vklab={"id": "03-4"}
 # ## 5 · Which buffer lies in which heap?
 # A card without ReBAR has three places for a buffer, and none is best for all. What counts here is the number of MiB that cross the bus in one run. A buffer has a size, a number of MiB that the host writes in a run, and a number of MiB that kernels read. (Results are left out: they belong in cached memory of the host.)
 #
@@ -341,7 +341,7 @@ predict("03-p4", without_lock=..., with_lock=...)
 #
 # Here are seven buffers. `a` and `c` are weights, read three times a run. `e` is an input. The others are tables of which the host changes a part.
 
-# %% id="l03-place-picture"
+# %% id="l03-place-picture" vklab={"id": "03-4"}
 # Each buffer: (MiB, MiB that the host writes, MiB that kernels read). Each heap: (budget, used).
 BUFFERS = {"a": (144, 0, 432), "b": (96, 48, 96), "c": (112, 0, 336), "d": (128, 16, 128),
            "e": (64, 64, 128), "f": (64, 32, 192), "g": (144, 72, 288)}
@@ -351,8 +351,8 @@ GIVEN_ORDER = {"a": "device", "b": "window", "c": "device", "d": "host", "e": "w
 figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buffer after another, "
                     "each in the cheapest heap that still has room. Each row has its own scale.")
 
-# %% [markdown] id="l03-e4-text"
-# ### Exercise 4 · Few bytes over the bus (scored)
+# %% [markdown] id="l03-e4-text" vklab={"id": "03-4"}
+# ### Exercise 4 · Few bytes over the bus (scored, extra)
 # In this exercise the room of a heap is 95 % of its budget, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
@@ -389,7 +389,7 @@ def place_buffers(buffers, heaps):
     ### END SOLUTION
 
 
-# %% id="l03-e4-picture" vklab={"role": "demo"}
+# %% id="l03-e4-picture" vklab={"role": "demo", "id": "03-4"}
 with attempt("03-4"):
     display(figures.draw_placed(BUFFERS, HEAPS, place_buffers(BUFFERS, HEAPS),
                                 "Your placement. Red: more than the heap's room."))
@@ -397,7 +397,7 @@ with attempt("03-4"):
 # %% id="l03-e4-check" vklab={"role": "check", "id": "03-4"}
 check("03-4", place_buffers)
 
-# %% id="l03-e4-hint"
+# %% id="l03-e4-hint" vklab={"id": "03-4"}
 # hint("03-4")
 
 # %% [markdown] id="l03-6text"

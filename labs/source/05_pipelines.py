@@ -382,11 +382,11 @@ show("vklab.runtime.program.Program._record_dispatch", at="if kernel is not boun
 # %% [markdown] id="l05-7t"
 # So the *order* of the dispatches decides how many binds there are. An arrow in the picture says that a dispatch reads what the other one writes, so it must come later. Everything else is free. (What a bind costs depends on the driver. On lavapipe we measured no difference between 2,000 small dispatches with and without binds. The search that you write serves for dearer changes, too.)
 
-# %% id="l05-order-d" tags=["hide-input"]
+# %% id="l05-order-d" vklab={"id": "05-5"} tags=["hide-input"]
 figures.draw_example()
 
-# %% [markdown] id="l05-e5t"
-# ### Exercise 5 · An order with few binds (scored)
+# %% [markdown] id="l05-e5t" vklab={"id": "05-5"}
+# ### Exercise 5 · An order with few binds (scored, extra)
 # The obvious rule is *longest run first*: bind the pipeline that can do the most dispatches now, do them all, and ask again. Of equal runs it takes the pipeline that comes first in the list. For these eight dispatches it needs 8 binds, one more than the order in which they are given; 5 are enough. Another rule, *lowest number first*, binds the pipeline of the first dispatch that is ready: 7.
 #
 # One point is for *valid* orders. Four points count binds, one for each list of dispatches. The better of the two rules earns nothing. The fewest possible binds earn the point, and an order in between earns a share of it. There are at most 24 dispatches of 6 pipelines, and your function has 30 seconds for all lists together. A better rule takes a quarter of an hour; the fewest binds need a search, which may wait for another day.
@@ -428,7 +428,7 @@ def few_binds(dispatches):
     ### END SOLUTION
 
 
-# %% id="l05-e5d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+# %% id="l05-e5d" vklab={"role": "demo", "id": "05-5"} tags=["nbval-ignore-output"]
 with attempt("05-5"):
     orders = {"as given": list(EXAMPLE), "yours": few_binds(EXAMPLE)}
     display(figures.draw_order(EXAMPLE, orders, "A thick mark is a bind."))
@@ -436,7 +436,7 @@ with attempt("05-5"):
 # %% id="l05-e5c" vklab={"role": "check", "id": "05-5"}
 check("05-5", few_binds)
 
-# %% id="l05-e5h"
+# %% id="l05-e5h" vklab={"id": "05-5"}
 # hint("05-5")
 
 # %% [markdown] id="l05-e5r"

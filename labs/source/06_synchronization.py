@@ -371,13 +371,13 @@ check("06-4", ring_plan)
 #
 # Few groups mean many results at the same time. A result is **live** from the group that writes it to the last group that reads it; a result that nobody reads is an output of the model and stays live to the end. The live bytes of a group must not exceed a **cap**, the memory that you have. Only the sum counts here, not the places.
 
-# %% id="l06-5d" tags=["hide-input"]
+# %% id="l06-5d" vklab={"id": "06-5"} tags=["hide-input"]
 figures.draw_groups(WORK, [["a"], ["b", "c", "d"], ["e"], ["f"], ["g"], ["h"]], CAP,
             "The order as given, cut only where it must be: six groups, five barriers. A box says "
             "the bytes of its result and what it reads. Below: bytes kept + bytes of the group.")
 
-# %% [markdown] id="l06-5r"
-# ### Exercise 5 · Groups under a cap (scored)
+# %% [markdown] id="l06-5r" vklab={"id": "06-5"}
+# ### Exercise 5 · Groups under a cap (scored, extra)
 # Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands that are not done and whose inputs are; `kept_bytes(work, done)` adds the results of `done` that are still live.
 #
 # A natural answer is *list scheduling*: fill a group with ready commands until none fits, then begin the next. It often needs fewer groups than the order as given. But to fill a group now may keep bytes from a group later. It can even get stuck, with no room for any command: in the example below with cap 6, `a` and `c` fill the memory, and `b` never fits.
@@ -412,14 +412,14 @@ def groups_under_cap(work, cap):
     ### END SOLUTION
 
 
-# %% id="l06-e5d" vklab={"role": "demo"}
+# %% id="l06-e5d" vklab={"role": "demo", "id": "06-5"}
 with attempt("06-5"):
     display(figures.draw_groups(WORK, groups_under_cap(WORK, CAP), CAP, "Your groups."))
 
 # %% id="l06-e5c" vklab={"role": "check", "id": "06-5"}
 check("06-5", groups_under_cap)
 
-# %% id="l06-e5h"
+# %% id="l06-e5h" vklab={"id": "06-5"}
 # hint("06-5")
 
 # %% [markdown] id="l06-e5r"
