@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l01-title"
 # # Lab 01 · Backends
-# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises; the letter at the end (15 minutes more) may wait for another day
+# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises; the letter at the end is extra
 #
 # A **backend** is a way for a program to reach a device. Every vendor has its own, some are shared, and each one runs on some machines only. Three overview pages on the web compare them: here they are page 1, page 2 and page 3. All three are useful, and all three contain sentences that were never true, or are no longer true. In this lab you translate code from one backend to another, let PyTorch find its device, compute which backends are admissible, and check the pages against dated facts. [Lab 01b](01b_rooflines.ipynb) checks their numbers.
 #

@@ -3,14 +3,14 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Memory: heaps, types, staging and sub-allocation"
-#     minutes: 90
+#     minutes: 75
 #     before: ["00", "02"]
 #     know: ["sets", "`sorted(key=...)`", "`//` and `%` on integers"]
 # ---
 
 # %% [markdown] id="l03-title"
 # # Lab 03 · Memory
-# **Which memory does a buffer get, and what does it cost to move bytes there?** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
+# **Which memory does a buffer get, and what does it cost to move bytes there?** · 75 minutes, 4 exercises, the last one extra
 #
 # A GPU with 8 GB may offer only 173 MiB of the memory that you want. A buffer may overwrite its neighbour, and no call fails. A result may be right on your machine and out of date on another. Vulkan leaves all three to the program.
 #
@@ -18,8 +18,7 @@
 # * read a table of heaps and memory types, and rank the types that may hold a buffer;
 # * choose between a staging buffer and a mapping, and estimate what a transfer takes at the least;
 # * say when a flush or an invalidate is needed, in Vulkan's words and in Metal's;
-# * divide one allocation into aligned buffers, and explain fragmentation;
-# * place buffers in heaps so that few bytes cross the bus.
+# * divide one allocation into aligned buffers, and explain fragmentation.
 #
 # **Before this lab**: labs 00 and 02. You need sets, `sorted(key=...)`, and `//` and `%` on integers. The lab opens `vklab/vulkan/memory.py`. New words are in the [glossary](GLOSSARY.md).
 
@@ -330,7 +329,7 @@ with attempt("03-3"):
 predict("03-p4", without_lock=..., with_lock=...)
 
 # %% [markdown] id="l03-5text" vklab={"id": "03-4"}
-# ## 5 · Which buffer lies in which heap?
+# ## 5 · Which buffer lies in which heap? (extra)
 # A card without ReBAR has three places for a buffer, and none is best for all. What counts here is the number of MiB that cross the bus in one run. A buffer has a size, a number of MiB that the host writes in a run, and a number of MiB that kernels read. (Results are left out: they belong in cached memory of the host.)
 #
 # | heap | who crosses the bus | MiB a run |
@@ -353,7 +352,7 @@ figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buff
 
 # %% [markdown] id="l03-e4-text" vklab={"id": "03-4"}
 # ### Exercise 4 · Few bytes over the bus (scored, extra)
-# In this exercise the room of a heap is 95 % of its budget, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Here the room of a heap is 95 % of its budget, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):

@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l06-title"
 # # Lab 06 · Synchronization
-# **Who has to wait for whom, and how to wait no more than that** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
+# **Who has to wait for whom, and how to wait no more than that** · 90 minutes, 5 exercises, the last one extra
 #
 # A device may run two commands of a list at the same time, or finish them in another order. It does not check whether one reads what the other writes. CUDA orders the kernels of a stream by itself; in Vulkan, whoever records the list has to say so. If you say too little, a number is wrong on some machine, on some day. If you say too much, the device stands idle.
 #
@@ -19,7 +19,7 @@
 # * find every hazard in a list of commands, and place the fewest barriers, with a proof;
 # * read the four masks of a barrier, name the wrong one, and say what the validation layer misses;
 # * refill a staging buffer at the right time, with a fence or a timeline semaphore;
-# * order commands under a cap on memory, and say how far from the best you are.
+# * say what few barriers cost in memory.
 #
 # **Before this lab**: labs 04 and 04c; in place of 04c, the page [The objects of seven steps](inserts/seven_steps.md) is enough. You need lists, tuples, `sorted(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
@@ -378,11 +378,11 @@ figures.draw_groups(WORK, [["a"], ["b", "c", "d"], ["e"], ["f"], ["g"], ["h"]], 
 
 # %% [markdown] id="l06-5r" vklab={"id": "06-5"}
 # ### Exercise 5 · Groups under a cap (scored, extra)
-# Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands that are not done and whose inputs are; `kept_bytes(work, done)` adds the results of `done` that are still live.
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands that are not done and whose inputs are; `kept_bytes(work, done)` adds the results of `done` that are still live.
 #
 # A natural answer is *list scheduling*: fill a group with ready commands until none fits, then begin the next. It often needs fewer groups than the order as given. But to fill a group now may keep bytes from a group later. It can even get stuck, with no room for any command: in the example below with cap 6, `a` and `c` fill the memory, and `b` never fits.
 #
-# One point is for valid groups. The other four count groups, one point for each list: the order as given earns nothing, the fewest possible groups earn the point, and an answer between them earns its share. Lists have at most ten commands. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
+# One point is for valid groups. The other four count groups, one point for each list: the order as given earns nothing, the fewest possible groups earn the point, and an answer between them earns its share. Lists have at most ten commands.
 
 # %% id="l06-e5" vklab={"role": "exercise", "id": "06-5", "points": 5, "lines": 12}
 def groups_under_cap(work, cap):
