@@ -18,7 +18,7 @@
 # * find one layout for several kernels, or say why there is none;
 # * compute the offsets of a struct by two sets of rules, and check them against SPIR-V;
 # * choose between a define, a specialization constant and a push constant;
-# * predict which request a cache answers, and say what compilation costs without it;
+# * predict which request a cache answers;
 # * say why the order of dispatches decides how often the pipeline changes.
 #
 # **Before this lab**: lab 04. You need dictionaries, sets and `-(-a // b)`, which divides and rounds up. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
@@ -59,7 +59,7 @@ banner()
 figures.draw_binding()
 
 # %% [markdown] id="l05-1r"
-# SPIR-V contains this layout; **reflection** reads it back. Here are four kernels of the runtime. All their buffers are *storage buffers*: large, and writable if the kernel asks for it. Vulkan has other types, for example *uniform buffers*: small, read only, and on some devices read through a cache of their own.
+# **Reflection** reads this layout back from SPIR-V. Here are four kernels of the runtime. All their buffers are *storage buffers*: large, and writable if the kernel asks for it. Vulkan has other types, for example *uniform buffers*: small, read only, and on some devices read through a cache of their own.
 
 # %% id="l05-reflect"
 INTERFACES = {}
@@ -124,7 +124,7 @@ check("05-1", common_layout)
 # | `half3` (2 bytes a component) | 6 | 8 | 2 |
 # | array of `float3` | 16 (`std430`) or 12 (`scalar`) an element | 16 | 4 |
 #
-# `std430` is the default of Slang and GLSL for storage buffers and push constants. `scalar` must be asked for, and needs the device feature `scalarBlockLayout`, which every device with Vulkan 1.4 has. Uniform buffers follow a third set, `std140`, and the HLSL compiler `dxc` has a default of its own. So read offsets from SPIR-V where you can.
+# `std430` is the default of Slang and GLSL for storage buffers and push constants. `scalar` must be asked for, and needs the device feature `scalarBlockLayout`, which every device with Vulkan 1.4 has. Uniform buffers follow a third set, `std140`, and the HLSL compiler `dxc` has a default of its own.
 
 # %% id="l05-offsets-d" tags=["hide-input"]
 figures.draw_two_rules()
@@ -194,7 +194,7 @@ draw_listings({name.upper(): text for name, text in interfaces.vector_adds().ite
 HTML(interfaces.routes_table())
 
 # %% [markdown] id="l05-routes-r"
-# The texts differ, the words of SPIR-V differ, and the layout is the same: the runtime does not know the language any more.
+# The texts and the words of SPIR-V differ, and the layout is the same.
 #
 # ## 4 · Numbers that are fixed early
 # There are three moments to supply a number from the host.
@@ -287,13 +287,13 @@ figures.draw_caches()
 show("vklab.shader.stock.key")
 
 # %% [markdown] id="l05-cache-r"
-# The key of a pipeline, `made_key`, is a digest of the *SPIR-V words*, and the specialization constants that the request names, in any order. A request may leave a constant out; the driver then takes the default value. (`push` is the same for all requests of a program.)
+# The key of a pipeline, `made_key`, is a digest of the *SPIR-V words*, and the specialization constants that the request names, in any order. A request may leave a constant out; the driver then takes the default value.
 
 # %% id="l05-made"
 show("vklab.runtime.kernels.Kernels._make", at="made_key =", lines=4)
 
 # %% [markdown] id="l05-p2t"
-# **Your guess first:** two requests differ in one thing only. Do they share a pipeline? Write True or False: they differ in the push constants; in the number of workgroups; one names a constant with its default value, and the other leaves it out; one text has a comment more (the words of SPIR-V stay the same).
+# Two requests differ in one thing only. Do they share a pipeline? Write True or False: they differ in the push constants; in the number of workgroups; one names a constant with its default value, and the other leaves it out; one text has a comment more (the words of SPIR-V stay the same).
 
 # %% id="l05-p2"
 predict("05-p2", push=..., workgroups=..., default_named=..., comment=...)
@@ -326,7 +326,7 @@ check("05-4", hits)
 # hint("05-4")
 
 # %% [markdown] id="l05-e4r"
-# Now the runtime itself, after your prediction is right. The milliseconds are what compilation at run time costs: a hit in memory, a hit on disk, a process of the compiler; then the work of the driver. (A program can ship SPIR-V instead of text. The installed package vklab does so for the kernels that it knows.)
+# Now the runtime itself, after your prediction is right. The milliseconds are what compilation at run time costs: a hit in memory, a hit on disk, a process of the compiler; then the work of the driver. (The installed package vklab ships SPIR-V for the kernels that it knows.)
 
 # %% id="l05-e4d" vklab={"id": "05-4"} tags=["nbval-ignore-output"]
 with attempt("05-4", seconds=120):
@@ -353,7 +353,7 @@ print("R=2 and R=3 are the same SPIR-V:", two == three)
 # ## 6 · Cold and warm
 # A driver may compile when the pipeline is *created*, or later, when it is *dispatched for the first time*. It may keep its results in files of its own, and in a **`VkPipelineCache`**, an object whose bytes the program can save and load.
 #
-# The next cell measures three kernels, each time in a fresh process: while both caches are empty (*cold*), with the driver's own files, and with a `VkPipelineCache` from an earlier process. Is the time at creation, at the first dispatch, or at the second? (The driver's own files can be switched for Mesa, and for NVIDIA on Linux. Other drivers may use old files in *cold*.)
+# The next cell measures three kernels, each time in a fresh process: while both caches are empty (*cold*), with the driver's own files, and with a `VkPipelineCache` from an earlier process. Is the time at creation, at the first dispatch, or at the second?
 
 # %% id="l05-creation" tags=["nbval-ignore-output"]
 with tempfile.TemporaryDirectory() as folder:
@@ -371,7 +371,7 @@ figures.draw_creation(measured, "Milliseconds; each equal step to the right is a
 #
 # So a program that measures only `vkCreateComputePipelines` sees, on lavapipe, a small part of the cost, and one that makes its pipelines during its first run measures a compiler there, on every driver.
 #
-# A `VkPipelineCache` is valid for one driver on one device. Vulkan ignores the bytes of another one, but damaged bytes may crash the driver. So the runtime writes driver and device into the file's name, and a checksum into the file.
+# A `VkPipelineCache` is valid for one driver on one device. Damaged bytes may crash the driver. So the runtime writes driver and device into the file's name, and a checksum into the file.
 #
 # ## 7 · Few pipeline changes
 # Before a dispatch, its pipeline is **bound** by the command `vkCmdBindPipeline`, and stays bound until the next bind. The runtime leaves the command out where the pipeline is the same as before:
@@ -479,7 +479,7 @@ print(read_powers([1.0, 2.0, 3.0, 4.0]))
 # %% [markdown] id="l05-planted-r"
 # <details><summary>Which line?</summary>
 #
-# `light = np.dtype(...)`: NumPy packs without gaps, 28 bytes a light. By std430 the struct is aligned to 16, so the kernel finds the next light 32 bytes later. The dtype needs four more bytes at its end, `("gap", "f4")`. A test with one light cannot find this; the second result of your `offsets` can.
+# `light = np.dtype(...)`: NumPy packs without gaps, 28 bytes a light. By std430 the struct is aligned to 16, so the kernel finds the next light 32 bytes later. The dtype needs four more bytes at its end, `("gap", "f4")`. A test with one light cannot find this.
 # </details>
 #
 # ## Recap
