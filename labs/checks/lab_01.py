@@ -506,6 +506,7 @@ class Claims(Choice):
             "cards and wants to go on doing so."
         },
     ),
+    extra=True,
 )
 class Advice(Text):
     rubric = {"the admissible set is right": 2, "the choice follows from the story": 1,

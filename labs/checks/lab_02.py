@@ -411,6 +411,7 @@ def _apart(part: str, sizes: Sizes, values: Values, natural: int = 0) -> Case:
         "A field that tells few pairs apart may be the one that completes a cheap list. So do not "
         "decide field by field: compare whole lists by their bytes.",
     ),
+    extra=True,
 )
 class TellApart(Function):
     parts = {

@@ -331,6 +331,7 @@ def _renting(part: str, devices: Devices, programs: Programs) -> Case:
         "Without recursion: place the largest program first, on the fullest device that still has "
         "room. On many a set with room for all it finds no place, so it earns little.",
     ),
+    extra=True,
 )
 class RentDevices(Function):
     parts = {"valid": ("every program has a device that suits it and has room", 1),

@@ -506,6 +506,7 @@ PICTURE = (
         "For the fewest: go through the buffers one by one, and keep, for each pair of (MiB used "
         "of the device's heap, MiB used of the window), only the cheapest placement so far.",
     ),
+    extra=True,
 )
 class PlaceBuffers(Function):
     parts = {"valid": ("every buffer has a heap, and every heap has room", 1),

@@ -409,6 +409,7 @@ def _ordering(part: str, dispatches: Dispatches, natural: int = 0) -> Case:
         "many "
         "of them do you have to keep?",
     ),
+    extra=True,
 )
 class FewBinds(Function):
     parts = {"valid": ("every dispatch once, after those it waits for", 1),

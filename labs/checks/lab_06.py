@@ -451,6 +451,7 @@ def draw_work(random: np.random.Generator) -> tuple[Work, int]:
         "groups can reach, which can k + 1 groups reach? Remember one way to each set.",
     ),
     seams=("vklab.plan.tuning.layers.grouped",),
+    extra=True,
 )
 class GroupsUnderCap(Function):
     parts = {"valid": ("inputs first, every command once, never above the cap", 1),

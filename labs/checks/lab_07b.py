@@ -244,6 +244,7 @@ def draw_families(random: np.random.Generator) -> tuple[banks.Family, ...]:
         "for "
         "the picture.",
     ),
+    extra=True,
 )
 class Arrange(Function):
     parts = {"valid": ("each element has a word of its own", 1),

@@ -391,6 +391,7 @@ def draw_work(part: str, random: np.random.Generator) -> tuple[Any, ...]:
         "You may call bytes_loaded yourself: try many widths and both directions, keep the best. "
         "In the small grid, exchange tiles at random and keep what helps.",
     ),
+    extra=True,
 )
 class OrderOfTiles(Function):
     parts = {"small": ("the small grid", 1), "equal": ("strips of equal size", 2),

@@ -10,18 +10,18 @@
 
 # %% [markdown] id="l01-title"
 # # Lab 01 · Backends
-# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises; the letter at the end (15 minutes more) may wait for another day
+# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises; the letter at the end is extra
 #
-# A **backend** is a way for a program to reach a device. Every vendor has its own, some are shared, and each one runs on some machines only. Three overview pages on the web compare them: here they are page 1, page 2 and page 3. All three are useful, and all three contain sentences that were never true, or are no longer true. In this lab you translate code from one backend to another, let PyTorch find its device, compute which backends are admissible, and check the pages against dated facts. [Lab 01b](01b_rooflines.ipynb) checks their numbers.
+# A **backend** is a way for a program to reach a device; each one runs on some machines only. Three overview pages on the web compare them: here they are page 1, page 2 and page 3. All three contain sentences that were never true, or are no longer true. You check them against dated facts.
 #
 # **Afterwards you can**
-# * say what CUDA, ROCm, SYCL, Metal, MLX, Core ML, DirectML, Vulkan and the runtimes above them are, and what each cannot do;
+# * say what each backend and each runtime above it is, and what it cannot do;
 # * translate CUDA files to HIP where replacing a word is not enough;
 # * find PyTorch's device from plain facts, on every vendor's machine;
-# * compute the set of backends that a job admits, and defend your choice;
+# * compute the set of backends that a job admits;
 # * recognise a claim that is out of date.
 #
-# **Before this lab**: lab 00, and your first kernel in lab 04. You need dictionaries, sets, and `re.sub` from Python's module `re`.
+# **Before this lab**: lab 00, and your first kernel in lab 04. You need dictionaries, sets, and `re.sub`.
 #
 # **Files it opens**: `labs/lib/lab_01/backends.py`. New words are in the [glossary](GLOSSARY.md).
 
@@ -41,21 +41,21 @@ banner()
 
 # %% [markdown] id="l01-1text"
 # ## 1 · What stands between a program and a GPU
-# A core of a processor runs one sequence of instructions as fast as possible. A GPU has hundreds or thousands of simple **lanes**, and does one operation on many values. Products of matrices consist of such operations, and neural networks consist of such products.
+# A core of a processor runs one sequence of instructions as fast as possible. A GPU has hundreds or thousands of simple **lanes**, and does one operation on many values. Products of matrices, and so neural networks, consist of such operations.
 #
-# There are two ways to say "one operation, many values". With **SIMD** (single instruction, multiple data) the program itself handles short vectors: one instruction adds eight numbers. With **SIMT** (single instruction, multiple threads) you write a program for *one* value. The device runs copies of it in groups: of 32 on NVIDIA's cards, 32 or 64 on AMD's, 8 to 32 on Intel's. CUDA calls such a group a *warp*, AMD a *wave*, and Vulkan a *subgroup*.
+# With **SIMD** (single instruction, multiple data) the program itself handles short vectors: one instruction adds eight numbers. With **SIMT** (single instruction, multiple threads) you write a program for *one* value, and the device runs copies of it in groups: of 32 on NVIDIA's cards, 32 or 64 on AMD's, 8 to 32 on Intel's. CUDA calls such a group a *warp*, AMD a *wave*, and Vulkan a *subgroup*.
 
 # %% id="l01-simt-picture" tags=["hide-input"]
 figures.draw_simd_and_simt()
 
 # %% [markdown] id="l01-stack-text"
-# Between your program and these lanes lie several layers. A framework such as PyTorch calls a **math library**, which brings finished **kernels**: programs for the GPU. The library calls an **API**, which moves bytes and starts kernels. A kernel comes as compiled code. Mostly this is *intermediate code* (PTX, SPIR-V, Apple's AIR), which the driver translates for the chip. AMD's compiler makes machine code, one copy for each kind of GPU: a program from last year holds none for this year's card. (MPS: Metal Performance Shaders. MLX brings most of its kernels itself.)
+# A framework such as PyTorch calls a **math library**, which brings finished **kernels**: programs for the GPU. The library calls an **API**, which moves bytes and starts kernels. Mostly a kernel comes as *intermediate code* (PTX, SPIR-V, Apple's AIR), which the driver translates for the chip. AMD's compiler makes machine code, one copy for each kind of GPU: a program from last year holds none for this year's card.
 
 # %% id="l01-stack-picture" tags=["hide-input"]
 figures.draw_stack()
 
 # %% [markdown] id="l01-parts"
-# The vendors copied each other's parts, so one table explains three of the stacks:
+# The vendors copied each other's parts:
 #
 # | part | NVIDIA, CUDA | AMD, ROCm | Intel, oneAPI |
 # |---|---|---|---|
@@ -66,13 +66,13 @@ figures.draw_stack()
 # | many GPUs together | NCCL | RCCL | oneCCL |
 # | prepared inference | TensorRT | MIGraphX | OpenVINO |
 #
-# **CUDA** is NVIDIA's, proprietary, and the oldest. **ROCm** is AMD's and mostly open. Its API is **HIP**, and HIP copies CUDA name by name: `cudaMalloc` became `hipMalloc`. On an NVIDIA card, HIP calls CUDA. The Chinese vendor Moore Threads did the same with **MUSA**: `musaMalloc`, muBLAS.
+# **CUDA** is NVIDIA's, and the oldest. **ROCm** is AMD's. Its API **HIP** copies CUDA name by name: `cudaMalloc` became `hipMalloc`. On an NVIDIA card, HIP calls CUDA. The Chinese vendor Moore Threads did the same with **MUSA**: `musaMalloc`, muBLAS.
 #
-# So one set of CUDA files can serve three vendors. The program llama.cpp (section 4) has *one* set. With `GGML_USE_HIP` or `GGML_USE_MUSA` defined, a small header renames every CUDA name before the compiler sees it: a **shim**. Exercise 1 does that work for other programs.
+# So one set of CUDA files can serve three vendors, as in llama.cpp (section 4): with `GGML_USE_HIP` or `GGML_USE_MUSA` defined, a small header renames every CUDA name before the compiler sees it: a **shim**.
 
 # %% [markdown] id="l01-2text"
 # ## 2 · From CUDA to HIP
-# AMD's tool **hipify** translates CUDA files. Page 1 says that the code works unchanged afterwards. Here is a small CUDA file. Somebody translates it with one line of Python: `text.replace("cuda", "hip")`. The table lists some of the names in AMD's tables; the first three are the headers with their angle brackets.
+# AMD's tool **hipify** translates CUDA files. Page 1 says that the code works unchanged afterwards. Somebody translates the small CUDA file below with one line of Python: `text.replace("cuda", "hip")`. `NAMES` has some of the names in AMD's tables.
 
 # %% id="l01-cuda"
 NAMES = {
@@ -101,8 +101,8 @@ void start(float** p, unsigned seed) {
 # * `header`: the first line.
 # * `call`: the call of `cudaMalloc`.
 # * `old_call`: the call of `cudaThreadSynchronize`.
-# * `own_name`: the call of `my_cudaMalloc_log`, a function of the program. Its file is not translated.
-# * `mask`: the number after `__shfl_down_sync(`. It has one bit for each lane that takes part. A wave of AMD's MI cards has 64 lanes, and HIP refuses masks of 32 bits.
+# * `own_name`: the call of `my_cudaMalloc_log`, whose file is not translated.
+# * `mask`: the number after `__shfl_down_sync(`, one bit for each lane that takes part. A wave of AMD's MI cards has 64 lanes, and HIP refuses masks of 32 bits.
 
 # %% id="l01-p1"
 predict("01-p1", header=..., call=..., old_call=..., own_name=..., mask=...)
@@ -116,10 +116,10 @@ print(CUDA_FILE.replace("cuda", "hip"))
 #
 # 1. A header in angle brackets, and a *whole* name, is replaced as the table says. What is not in the table stays.
 # 2. A name that only *contains* a known name stays: `my_cudaMalloc_log`.
-# 3. Text for people stays: comments and strings. A header in quotes is a string, too.
-# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. With another ending, such as `ull`, the number is left as it is: it has 64 bits already, on most systems. The same number elsewhere stays, too.
+# 3. Comments and strings stay. A header in quotes is a string, too.
+# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. With another ending, such as `ull`, the number stays: it has 64 bits already, on most systems. The same number elsewhere stays, too.
 #
-# `pieces` is given. It splits a file; every second piece is a comment or a string.
+# `pieces` is given: every second piece of its list is a comment or a string.
 
 # %% id="l01-pieces" vklab={"define": true}
 TEXT_FOR_PEOPLE = re.compile(r'(//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*")', re.DOTALL)
@@ -171,11 +171,11 @@ check("01-1", hipify)
 # hint("01-1")
 
 # %% [markdown] id="l01-1after"
-# A person must still read the result. `sum32` adds 32 lanes, because its loop starts at 16. It compiles, runs, and forgets half of a wave of 64. No table of names can know that. Radeon RX cards since the 5000 series run waves of 32 by default, so the same file is right there and wrong on an MI card. Start at `warpSize / 2` instead; in Vulkan the width is `subgroupSize` (lab 02). And `pieces` is simple: a quote as a character, `'"'`, confuses it.
+# A person must still read the result. `sum32` adds 32 lanes, because its loop starts at 16. It compiles, runs, and forgets half of a wave of 64; no table of names can know that. Radeon RX cards since the 5000 series run waves of 32 by default, so the same file is right there and wrong on an MI card. Start at `warpSize / 2` instead.
 
 # %% [markdown] id="l01-3text"
 # ## 3 · PyTorch finds its device
-# A build of PyTorch supports one family of GPUs. Its ROCm build keeps CUDA's names, so that programs need no change: `torch.cuda.is_available()` is True on an AMD card, and the device is called `"cuda"`. PyTorch's documentation says that `"hip"` and `"rocm"` are not valid devices. (`torch.device("hip")` may be accepted; to make a tensor on it fails.) What differs is `torch.version.hip`: a version, or None.
+# A build of PyTorch supports one family of GPUs. Its ROCm build keeps CUDA's names: `torch.cuda.is_available()` is True on an AMD card, and the device is called `"cuda"`; `"hip"` and `"rocm"` are not valid devices. What differs is `torch.version.hip`: a version, or None.
 #
 # | machine | what is True | device | the backend below |
 # |---|---|---|---|
@@ -185,7 +185,7 @@ check("01-1", hipify)
 # | an Apple chip | `torch.backends.mps.is_available()` | `mps` | Metal |
 # | nothing that this build supports | none | `cpu` | CPU |
 #
-# **Your guess first.** Page 3 decides whether PyTorch runs on ROCm by looking for "AMD" in the name of device 0. Read its function and the four machines in the second cell below; each machine has its facts and, behind them, the truth. On which does the function say the truth? True or False.
+# Page 3 decides whether PyTorch runs on ROCm by looking for "AMD" in the name of device 0. Its function and four machines, each with the truth behind its facts, are in the second cell below. On which does the function say the truth? True or False.
 
 # %% id="l01-p2"
 predict("01-p2", nvidia=..., instinct=..., radeon=..., rocm_without_gpu=...)
@@ -206,7 +206,7 @@ for name, (facts, truth) in PARK.items():
 
 # %% [markdown] id="l01-2task"
 # ### Exercise 2 · The device from facts
-# Write the decision as a function of plain facts. Then it can be tested for every vendor on any laptop. Two more things happen in practice. An older PyTorch lacks some of these functions, so a fact may be missing; treat a missing fact as "no". And Metal has no floating-point numbers of 64 bits: a job in `float64` must not go to `mps`. (Intel's Arc A cards lack them, too. These facts cannot tell; send such a job to `xpu` all the same.)
+# Write the decision as a function of plain facts, which can be tested for every vendor on any laptop. An older PyTorch lacks some of these functions, so a fact may be missing: that means "no". And Metal has no floating-point numbers of 64 bits: a job in `float64` must not go to `mps`.
 
 # %% id="l01-2" vklab={"role": "exercise", "id": "01-2", "points": 4, "lines": 8}
 def torch_device(facts, float64=False):
@@ -241,7 +241,7 @@ check("01-2", torch_device)
 
 # %% [markdown] id="l01-4text"
 # ## 4 · Shared standards, and runtimes above them
-# **SYCL** is a standard of the Khronos Group: plain C++, for every vendor. Intel's compiler DPC++ and the independent AdaptiveCpp implement it. A program sends work to a `queue`. There are two ways to handle memory. With *buffers* and *accessors* you declare what a kernel reads and writes, and the runtime orders kernels and copies. With **USM** (unified shared memory, since SYCL 2020) you hold pointers and order the work yourself, as in CUDA. Page 2 knows the first way only.
+# **SYCL** is a standard of the Khronos Group: plain C++, for every vendor. Intel's compiler DPC++ and the independent AdaptiveCpp implement it. A program sends work to a `queue`. With *buffers* and *accessors* you declare what a kernel reads and writes, and the runtime orders kernels and copies. With **USM** (unified shared memory, since SYCL 2020) you hold pointers and order the work yourself, as in CUDA. Page 2 knows the first way only.
 
 # %% id="l01-sycl" tags=["hide-input"]
 BUFFERS = """
@@ -267,7 +267,7 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
               "The same kernel twice. Marked: where the order of the steps is said.")
 
 # %% [markdown] id="l01-4what"
-# In the next table, an *LLM* is a large language model, a network that writes text. *Inference* means running a network, *training* means finding its weights.
+# An *LLM* is a large language model, a network that writes text. *Inference* is running a network.
 #
 # | backend | what it is | source code | used by | limit |
 # |---|---|---|---|---|
@@ -278,22 +278,22 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 # | Vulkan | Khronos' API for graphics and compute | open; some drivers are closed | games; ncnn, Kompute, VkFFT | has no finished kernels: you write them (labs 04 to 08) |
 # | PyTorch | a framework above CUDA, HIP, SYCL or Metal | open | research, most published models | too large for phones |
 # | MLX | Apple's framework, above Metal and, on Linux, CUDA | open | models converted by its users | no GPUs of AMD and Intel |
-# | Core ML | Apple's runtime for network files (since 2026 beside Core AI); CPU, GPU, Neural Engine | closed | apps on Apple's devices | cannot train large models, does not promise which unit runs (lab 15) |
+# | Core ML | Apple's runtime for network files (since 2026 beside Core AI); CPU, GPU, Neural Engine | closed | apps on Apple's devices | does not promise which unit runs (lab 15) |
 # | DirectML | Microsoft's operators above DirectX 12 | closed | ONNX Runtime on Windows | gets no new features: Windows ML replaces it (lab 16) |
-# | llama.cpp | a program that runs LLMs, with the tensor library **GGML** and the file format **GGUF** | open | Ollama; whisper.cpp for speech uses GGML | runs few other networks |
+# | llama.cpp | runs LLMs, with the tensor library **GGML** and the file format **GGUF** | open | Ollama; whisper.cpp for speech uses GGML | runs few other networks |
 # | MLC-LLM | a compiler: one LLM to CUDA, ROCm, Metal, Vulkan, WebGPU | open | phones, browsers | runs only networks that it knows |
 # | ExecuTorch | PyTorch's runtime for phones and PCs, also for LLMs; parts of a graph go to a **delegate** | open | apps; its delegates are Core ML, Vulkan, XNNPACK, CUDA ... | one file for each delegate |
 #
-# The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan. PyTorch and MLX are frameworks; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is. (The table is not complete: OpenCL, WebGPU, ONNX Runtime and LiteRT are missing.)
+# CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan. llama.cpp is a program. "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is.
 
 # %% [markdown] id="l01-matrix-text"
-# And where do they run? This picture shows what each project's documentation named in November 2026. It will age like the pages did. A mark means *some* GPUs of the vendor: AMD's present MI cards, for example, have no driver for Vulkan.
+# The picture shows what each project's documentation named in November 2026. A mark means *some* GPUs of the vendor: AMD's present MI cards, for example, have no driver for Vulkan.
 
 # %% id="l01-matrix" tags=["hide-input"]
 figures.draw_matrix(BACKENDS, "Backends by vendor and system, November 2026.")
 
 # %% [markdown] id="l01-stars"
-# Page 3 gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Another page prints shares of the datacenter market, "~80%" for NVIDIA and "~15%" for AMD, also without a date or a source: do not repeat such a number. Machines can be counted. (The count depends on the ten kinds that we chose, and a translated backend counts like a native one.) The line below each row is its source.
+# Page 3 gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA, without a date, method or source. Another page prints shares of the datacenter market, "~80%" for NVIDIA and "~15%" for AMD, as bare: do not repeat such a number. Machines can be counted. The line below each row is its source.
 
 # %% id="l01-count" tags=["nbval-ignore-output"]
 for name, backend in BACKENDS.items():
@@ -307,7 +307,7 @@ for name, backend in BACKENDS.items():
 #
 # * `"open"`: the backend's source is open;
 # * `"[[wish]]"`: on no machine of the job may it be `"[[state]]"`;
-# * `"spare"`: it also runs on a machine of another *vendor* than the job's machines. Then you can change the vendor without a new program.
+# * `"spare"`: it also runs on a machine of another *vendor* than the job's machines.
 
 # %% id="l01-3show"
 show(Backend)
@@ -354,12 +354,12 @@ check("01-3", admissible)
 
 # %% [markdown] id="l01-5text"
 # ## 5 · Pages grow old
-# Somebody collects evidence. Each line has a source and a date.
+# Evidence, with its sources and dates:
 #
 # | name | evidence |
 # |---|---|
-# | `windows` | AMD released the HIP SDK for Windows on 27 July 2023. ROCm's documentation has an installation page for PyTorch on Windows (wheels of ROCm 6.4.4, later 7.2; called a preview). |
-# | `zluda` | ZLUDA runs programs that were built for CUDA, unchanged, on AMD cards; first published in February 2024, rewritten since, incomplete. (For source code there is HIP.) |
+# | `windows` | AMD released the HIP SDK for Windows on 27 July 2023. ROCm's documentation has an installation page for PyTorch on Windows (wheels of ROCm 6.4.4, later 7.2; a preview). |
+# | `zluda` | ZLUDA runs programs that were built for CUDA, unchanged, on AMD cards; first published in February 2024, incomplete. |
 # | `honeykrisp` | Announced on 5 June 2024: a Vulkan driver for Apple's M1 under Linux that passes the conformance tests. It does not use Metal. |
 # | `coreml` | Metal's shaders run on the GPU only. Apple documents three frameworks that send parts of a network to the Neural Engine: Core ML, MPSGraph and, since 2026, Core AI. None of them runs your own code there. |
 # | `usm` | The standard SYCL 2020 has pointers, `malloc_device` and `malloc_shared`, beside its buffers. |
@@ -369,7 +369,7 @@ check("01-3", admissible)
 
 # %% [markdown] id="l01-4task" vklab={"role": "text", "id": "01-4"}
 # ### Exercise 4 · Which evidence refutes which claim?
-# These claims stand, in other words, on the three pages. At least one of them holds.
+# These claims stand, in other words, on the three pages. At least one holds.
 #
 # | | claim |
 # |---|---|
@@ -380,7 +380,7 @@ check("01-3", admissible)
 # | E | [[e]] |
 # | F | [[f]] |
 #
-# Give the name of the evidence that refutes the claim, or `"holds"`. The check asks for all six at once; grading counts each claim.
+# Name the evidence that refutes the claim, or `"holds"`. The check asks for all six at once; grading counts each claim.
 
 # %% id="l01-4" vklab={"role": "exercise", "id": "01-4", "points": 3, "lines": 3}
 # A dictionary: refuted = {"A": ..., "B": ..., ...}
@@ -397,9 +397,9 @@ check("01-4", refuted)
 
 # %% [markdown] id="l01-6text" vklab={"role": "text", "id": "01-5"}
 # ## 6 · Choose, and say why
-# Exercise 3 gives a set. A choice from the set needs reasons: what the team knows, what runs tomorrow, what happens when the vendor changes its mind.
+# A choice from the set of exercise 3 needs reasons: what the team knows, what runs tomorrow, what happens when the vendor changes its mind.
 #
-# ### Exercise 5 · A letter of advice
+# ### Exercise 5 · A letter of advice (extra)
 # [[story]]
 #
 # Write four or five sentences: the admissible backends (call your function with the machines and the job of the story), your choice, two reasons that rest on facts with a source or a date (section 4 prints sources), and one risk with a way out of it. A person marks this answer: the set is right (2), the choice follows from the facts of the story (1), two reasons with source or date (2), one risk and a way out (1).
@@ -419,24 +419,22 @@ The risk: the project changes its file format. The way out: keep the weights in 
 # %% id="l01-5c" vklab={"role": "check", "id": "01-5"}
 check("01-5", advice)
 
-# %% id="l01-5h"
+# %% id="l01-5h" vklab={"id": "01-5"}
 # hint("01-5")
 
 # %% [markdown] id="l01-recap"
 # ## Recap
 # | question | answer | mistake to avoid |
 # |---|---|---|
-# | what is a backend? | a program's way to a device: an API, or a runtime above one | comparing rows of different kinds |
 # | CUDA to HIP? | a table of names, whole words, code only, masks of 64 lanes | `replace("cuda", "hip")` |
 # | which device has PyTorch? | `is_available()`, then `torch.version.hip`; since PyTorch 2.6 also `torch.accelerator` | looking for "AMD" in a name |
 # | which backend? | a set from machine, job and wishes; then reasons | naming a favourite first |
-# | is the page right? | ask for the date and the source | repeating a number |
 #
-# **Next**: [lab 01b](01b_rooflines.ipynb) puts the GPUs of the pages on one roofline, and finds their wrong numbers.
+# **Next**: [lab 01b](01b_rooflines.ipynb) checks the numbers of the pages.
 #
 # **References**
-# * [HIP porting guide](https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/hip_porting_guide.html) and [HIPIFY](https://rocm.docs.amd.com/projects/HIPIFY/en/latest/), with the tables of names.
+# * [HIP porting guide](https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/hip_porting_guide.html) and [HIPIFY](https://rocm.docs.amd.com/projects/HIPIFY/en/latest/).
 # * [PyTorch: HIP (ROCm) semantics](https://docs.pytorch.org/docs/stable/notes/hip.html); [PyTorch issue 122602](https://github.com/pytorch/pytorch/issues/122602), `float64` on `mps`.
 # * [PyTorch for ROCm on Windows](https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/install-pytorch.html); [HIP SDK 5.5](https://github.com/ROCm/legacy-rocm-build/releases/tag/win-5.5); [ZLUDA](https://github.com/vosen/ZLUDA).
-# * [Vulkan 1.3 on the M1](https://rosenzweig.io/blog/vk13-on-the-m1-in-1-month.html); [MLX, installation](https://ml-explore.github.io/mlx/build/html/install.html); [ExecuTorch, backends](https://docs.pytorch.org/executorch/stable/backends-section.html).
+# * [Vulkan 1.3 on the M1](https://rosenzweig.io/blog/vk13-on-the-m1-in-1-month.html).
 # * Further projects: [VkFFT](https://github.com/DTolm/VkFFT), one library for six APIs; [tinygrad](https://github.com/tinygrad/tinygrad), kernels generated from three kinds of operations; [Burn](https://github.com/tracel-ai/burn) and [Candle](https://github.com/huggingface/candle), frameworks in Rust; [AdaptiveCpp](https://github.com/AdaptiveCpp/AdaptiveCpp), one binary for GPUs of several vendors.

@@ -3,14 +3,14 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Devices: what is in this machine, and how to tell it"
-#     minutes: 90
+#     minutes: 80
 #     before: ["00"]
 #     know: ["dictionaries", "`min(key=...)`", "`>>` and `&` on integers"]
 # ---
 
 # %% [markdown] id="l02-title"
 # # Lab 02 · Devices
-# **What is in this machine, and how can a program tell?** · 90 minutes, 4 exercises
+# **What is in this machine, and how can a program tell?** · 80 minutes, 4 exercises, one of them extra
 #
 # A laptop may have two GPUs and a software driver. A server has several equal cards. A phone may have one GPU, without fp16. The same program has to run on all of them, so it asks before it acts. In this lab you ask the questions, first with the raw bindings, then with vklab. Lab 02b uses the answers to choose a device.
 #
@@ -358,21 +358,21 @@ infos[0]
 #
 # `vendorID` and `deviceID` name the model, so two equal cards share both. A program that must find the same card again stores its `deviceUUID`: 16 bytes that stay the same over restarts and new drivers. (The specification promises this. Lavapipe breaks the promise: version 22.3.6 gives the text `mesa22.3.6`.)
 #
-# Often fewer bytes are enough. A bug report only has to tell the devices of one company apart. Below are ten made-up devices with ten fields. No two devices are equal in all fields.
+# Often fewer bytes are enough. A bug report only has to tell the devices of one company apart. Below (extra) are ten made-up devices with ten fields. No two devices are equal in all fields.
 
-# %% id="l02-park"
+# %% id="l02-park" vklab={"id": "02-4"}
 SIZES, VALUES = ten_devices()
 rows = [(name, SIZES[name], *VALUES[name]) for name in SIZES]
 HTML(draw.table_html("Ten devices: the fields, and of the UUID only the beginning",
                      ("field", "bytes", *map(str, range(10))), rows))
 
-# %% id="l02-apart-picture" tags=["hide-input"]
+# %% id="l02-apart-picture" vklab={"id": "02-4"} tags=["hide-input"]
 figures.draw_apart(SIZES, VALUES, ["vendorID", "deviceID"], "Pairs of devices. Vendor and model "
                    "take 8 bytes, and several pairs still look the same.")
 
-# %% [markdown] id="l02-e4-text"
-# ### Exercise 4 · Tell them apart (scored)
-# Find the fields that tell every device from every other one, in the fewest bytes, for any list of devices.
+# %% [markdown] id="l02-e4-text" vklab={"id": "02-4"}
+# ### Exercise 4 · Tell them apart (scored, extra)
+# Find the fields that tell every device from every other one, in the fewest bytes, for any list of devices. Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra.
 #
 # One point is for lists that tell all devices apart. The others count bytes, one point for each of three drawn lists of devices. (A check always draws the same three; the grader draws others.) The obvious answer earns nothing. It is the best of five: all fields; the UUID alone; or one field after the other until all devices differ, always the cheapest field, the one that tells most new pairs apart, or the one that tells most new pairs apart for each byte. The fewest possible bytes earn the point, and an answer in between earns its share.
 
@@ -400,7 +400,7 @@ def tell_apart(sizes, values):
     ### END SOLUTION
 
 
-# %% id="l02-e4-picture" vklab={"role": "demo"}
+# %% id="l02-e4-picture" vklab={"role": "demo", "id": "02-4"}
 with attempt("02-4"):
     display(figures.draw_apart(SIZES, VALUES, tell_apart(SIZES, VALUES),
                                "Your fields, and the pairs that they tell apart."))
@@ -408,7 +408,7 @@ with attempt("02-4"):
 # %% id="l02-e4-check" vklab={"role": "check", "id": "02-4"}
 check("02-4", tell_apart)
 
-# %% id="l02-e4-hint"
+# %% id="l02-e4-hint" vklab={"id": "02-4"}
 # hint("02-4")
 
 # %% [markdown] id="l02-cleanup-text"

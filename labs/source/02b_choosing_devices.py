@@ -3,24 +3,23 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Choosing devices: what each one offers, and which one does the work"
-#     minutes: 85
+#     minutes: 60
 #     before: ["02"]
 #     know: ["recursion"]
 # ---
 
 # %% [markdown] id="l02b-title"
 # # Lab 02b · Choosing devices
-# **Which device should do the work, and why not another one?** · 85 minutes, 3 exercises; the second one may wait for another day
+# **Which device should do the work, and why not another one?** · 60 minutes, 3 exercises, the second one extra
 #
 # A program that computes with 16-bit numbers stops on a laptop with "error -8". Its author never saw that error: the author has another laptop. In this lab you ask what a device offers, name the first thing that it lacks, and choose devices.
 #
 # **Afterwards you can**
 # * read the heaps, limits and features of a device;
 # * name the first requirement that a device does not meet;
-# * choose a cheap set of devices for several programs, and say how far from the best you are;
 # * find two mistakes that only show on other people's machines, and mend them.
 #
-# **Before this lab**: lab 02, and for the cheapest choice in exercise 2 a function that calls itself (recursion). Four words of lab 02 are needed: an *instance* connects a program to the loader; a *physical device* is a GPU, or a processor in the role of one; a *handle* is a pointer that you give to Vulkan's calls; a *queue family* is a group of queues that do the same jobs. The [glossary](GLOSSARY.md) has all words.
+# **Before this lab**: lab 02, and for the extra exercise a function that calls itself (recursion). Four words of lab 02 are needed: an *instance* connects a program to the loader; a *physical device* is a GPU, or a processor in the role of one; a *handle* is a pointer that you give to Vulkan's calls; a *queue family* is a group of queues that do the same jobs. The [glossary](GLOSSARY.md) has all words.
 #
 # **Files it opens**: `vklab/vulkan/physical_device.py`, `vklab/runtime/open_devices.py`.
 
@@ -204,10 +203,10 @@ objects.draw_extensions()
 # %% id="l02b-speed-show"
 show("vklab.runtime.open_devices._speed")
 
-# %% [markdown] id="l02b-rent-text"
+# %% [markdown] id="l02b-rent-text" vklab={"id": "02b-2"}
 # With several programs the question changes. A company rents devices by the hour. Programs that share a device share its largest heap. The obvious way is to go through the programs, and to put each on a device that is rented already and has room, else to rent the cheapest that fits. (It may end with a program for which no device is left.)
 
-# %% id="l02b-rent-picture" tags=["hide-input"]
+# %% id="l02b-rent-picture" vklab={"id": "02b-2"} tags=["hide-input"]
 ALL = ("A", "B", "C")
 RENT = {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)}
 WORK = {"p": (2000, ALL), "q": (2000, ALL), "r": (2000, ALL), "s": (3000, ALL), "t": (5000, ALL),
@@ -216,13 +215,13 @@ obvious = {"p": "C", "q": "C", "r": "A", "s": "A", "t": "A", "u": "B", "v": "B"}
 figures.draw_rented(RENT, WORK, obvious,
                     "The programs from p to v, each where it fits: three devices are rented.")
 
-# %% [markdown] id="l02b-e2-text"
-# ### Exercise 2 · Rent the devices (scored)
-# Two devices are enough for these seven programs. Find a cheaper choice than the obvious one, for any list of devices and programs. `sets_by_price` is given: it lists every set of devices, the cheapest first.
+# %% [markdown] id="l02b-e2-text" vklab={"id": "02b-2"}
+# ### Exercise 2 · Rent the devices (scored, extra)
+# Two devices are enough for these seven programs. Find a cheaper choice than the obvious one, for any list of devices and programs. `sets_by_price` is given: it lists every set of devices, the cheapest first. Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra.
 #
 # One point is for *valid* choices, on small lists. The others count cents, one point each for the picture and three random lists: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. The obvious answer is the cheapest of three: the rule above in the given order, the same rule with the largest program first, and one device for all.
 #
-# Rules of thumb find few of the cheap sets and earn little. Trying out earns more, and its limit is time: five devices and ten programs have 5^10, nearly ten million placements. A first cheaper choice takes a quarter of an hour, and the cheapest one may wait for another day.
+# Rules of thumb find few of the cheap sets and earn little. Trying out earns more, and its limit is time: five devices and ten programs have 5^10, nearly ten million placements.
 
 # %% id="l02b-e2" vklab={"role": "exercise", "id": "02b-2", "points": 5, "lines": 12}
 from itertools import combinations
@@ -267,7 +266,7 @@ def rent_devices(devices, programs):
     ### END SOLUTION
 
 
-# %% id="l02b-e2-picture" vklab={"role": "demo"}
+# %% id="l02b-e2-picture" vklab={"role": "demo", "id": "02b-2"}
 with attempt("02b-2"):
     display(figures.draw_rented(RENT, WORK, rent_devices(RENT, WORK),
                                 "Your choice. With !: too much for the heap, or the wrong device."))
@@ -275,7 +274,7 @@ with attempt("02b-2"):
 # %% id="l02b-e2-check" vklab={"role": "check", "id": "02b-2"}
 check("02b-2", rent_devices)
 
-# %% id="l02b-e2-hint"
+# %% id="l02b-e2-hint" vklab={"id": "02b-2"}
 # hint("02b-2")
 
 # %% [markdown] id="l02b-4text"

@@ -3,14 +3,14 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Memory: heaps, types, staging and sub-allocation"
-#     minutes: 90
+#     minutes: 75
 #     before: ["00", "02"]
 #     know: ["sets", "`sorted(key=...)`", "`//` and `%` on integers"]
 # ---
 
 # %% [markdown] id="l03-title"
 # # Lab 03 · Memory
-# **Which memory does a buffer get, and what does it cost to move bytes there?** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
+# **Which memory does a buffer get, and what does it cost to move bytes there?** · 75 minutes, 4 exercises, the last one extra
 #
 # A GPU with 8 GB may offer only 173 MiB of the memory that you want. A buffer may overwrite its neighbour, and no call fails. A result may be right on your machine and out of date on another. Vulkan leaves all three to the program.
 #
@@ -18,8 +18,7 @@
 # * read a table of heaps and memory types, and rank the types that may hold a buffer;
 # * choose between a staging buffer and a mapping, and estimate what a transfer takes at the least;
 # * say when a flush or an invalidate is needed, in Vulkan's words and in Metal's;
-# * divide one allocation into aligned buffers, and explain fragmentation;
-# * place buffers in heaps so that few bytes cross the bus.
+# * divide one allocation into aligned buffers, and explain fragmentation.
 #
 # **Before this lab**: labs 00 and 02. You need sets, `sorted(key=...)`, and `//` and `%` on integers. The lab opens `vklab/vulkan/memory.py`. New words are in the [glossary](GLOSSARY.md).
 
@@ -49,9 +48,9 @@ banner()
 
 # %% [markdown] id="l03-1text"
 # ## 1 · Heaps and types
-# The **host** is the processor with its memory. A **heap** is a pool of memory that the device can use. **Device-local** memory is fast for the device; on a card it lies beside the GPU. The host can reach a heap only if it can **map** it: then the bytes have an address in your program. A card is connected by **PCIe**, a bus that is far slower than the memory at both of its ends.
+# The **host** is the processor with its memory. A **heap** is a pool of memory that the device can use. **Device-local** memory is fast for the device; on a card it lies beside the GPU. The host can reach a heap only if it can **map** it: then the bytes have an address in your program. A card is connected by **PCIe**, a bus far slower than the memory at both of its ends.
 #
-# The host sees the memory of a card through a *window*, often of 256 MB. **ReBAR** (resizable BAR) makes the window as large as the memory; the firmware of the machine has to allow it. With **UMA** (unified memory architecture) host and GPU share one memory, without a bus.
+# The host sees a card's memory through a *window*, often of 256 MB. **ReBAR** (resizable BAR) makes the window as large as the memory, if the firmware allows it. With **UMA** (unified memory architecture) host and GPU share one memory, without a bus.
 
 # %% id="l03-reach" tags=["hide-input"]
 paths.draw_reach()
@@ -67,7 +66,7 @@ paths.draw_reach()
 # | `host_cached` | cached | the host reads it fast, through its cache |
 # | `lazily_allocated` | lazy | for images that exist only inside of the GPU; buffers cannot use it |
 #
-# Here are three tables as drivers reported them (the AMD card's from two reports), and your device. The line across a bar is the heap's **budget**: what your program may use, so that other programs have room, too.
+# Here are three tables as drivers reported them, and your device. The line across a bar is the heap's **budget**: what your program may use.
 
 # %% id="l03-heaps" tags=["nbval-ignore-output"]
 TABLES = {"AMD card of 8 GB, window of 256 MB": memory_table("radeon"),
@@ -78,7 +77,7 @@ figures.draw_heaps({**TABLES, f"here: {mine.name[:40]}": (mine.heaps, mine.memor
                    "Black: budget. Each machine has its own scale; small heaps are drawn too wide.")
 
 # %% [markdown] id="l03-software-text"
-# **Is your device a CPU?** Then it has one heap, and one type with all flags but lazy. For a processor that plays the GPU, the host's memory *is* device-local. Every choice is right there. So the exercises use recorded tables.
+# **Is your device a CPU?** Then it has one heap, and one type with all flags but lazy: every choice is right. So the exercises use recorded tables.
 #
 # On the AMD card, which type should hold the weights that only kernels read, an input that NumPy writes before every run, and a result that NumPy reads after it? Write three indices.
 
@@ -93,9 +92,9 @@ show("vklab.vulkan.memory.choose_memory_type")
 
 # %% [markdown] id="l03-e1-text" vklab={"role": "text", "id": "03-1"}
 # ### Exercise 1 · All types that will do, the best first
-# `choose_memory_type` returns one type, and knows nothing of budgets. If the heap of that type is full, the runtime has to ask again. Your function returns *all* types that can hold the buffer now, the best first. Its flags are sets of names.
+# `choose_memory_type` returns one type, and knows nothing of budgets. Your function returns *all* types that can hold the buffer now, the best first. Its flags are sets of names.
 #
-# A budget is an estimate, and it changes while other programs run. So leave a margin: use at most [[percent]] % of it. The **room** of a heap is [[percent]] % of its budget, rounded down to whole bytes, less what is used already. A bit mask says which types suit the buffer at all: bit *i* is 1 if type *i* does. The driver gives it with `vkGetBufferMemoryRequirements`.
+# A budget is an estimate, and it changes while other programs run. So use at most [[percent]] % of it. The **room** of a heap is [[percent]] % of its budget, rounded down to whole bytes, less what is used already. A bit mask says which types suit the buffer at all: bit *i* is 1 if type *i* does. The driver gives it with `vkGetBufferMemoryRequirements`.
 
 # %% id="l03-e1" vklab={"role": "exercise", "id": "03-1", "points": 4, "lines": 7}
 def rank_memory_types(heaps, memory_types, type_bits, size_bytes, required, preferred):
@@ -140,18 +139,18 @@ check("03-1", rank_memory_types)
 # hint("03-1")
 
 # %% [markdown] id="l03-budget-text"
-# The runtime's own limit is 95 % of the budget: `VKLAB_MEMORY_LIMIT`. The driver tells the budget through the extension `VK_EXT_memory_budget`; without it vklab takes the size of the heap. **No number is a promise**: between your question and your allocation another program may allocate. So a program has to expect `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and to try its next type: your list says which. Some drivers, those of Windows among them, may move memory to the host instead of failing, and everything becomes slow.
+# The runtime's own limit is 95 % of the budget: `VKLAB_MEMORY_LIMIT`. The driver tells the budget through the extension `VK_EXT_memory_budget`; without it vklab takes the size of the heap. **No number is a promise**: another program may allocate before you do. So a program has to expect `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and to try its next type: your list says which. Some drivers, those of Windows among them, may move memory to the host instead: everything becomes slow.
 
 # %% [markdown] id="l03-2text"
 # ## 2 · Staging or mapping
-# A **staging buffer** is host-visible memory from which the device copies. It works on every device. The other way is a **mapping** of device-local memory: the host writes to the device directly, and each byte is moved once, not twice. But there must be such a type.
+# A **staging buffer** is host-visible memory from which the device copies. It works on every device. With a **mapping** of device-local memory the host writes directly, and each byte is moved once, not twice. But there must be such a type.
 
 # %% id="l03-paths" tags=["hide-input"]
 paths.draw_paths()
 
 # %% [markdown] id="l03-links-text"
 # ### What a link can carry
-# A link of PCIe has 1 to 16 lanes. Versions 3.0 to 5.0 send 130 bits for 128 bits of data. In version 4.0 a lane sends 16 billion bits a second, which carry 16 · 128 / 130 / 8 = 1.97 GB of data, and as much in the other direction.
+# A link of PCIe has 1 to 16 lanes. Versions 3.0 to 5.0 send 130 bits for 128 bits of data. In version 4.0 a lane sends 16 billion bits a second: 16 · 128 / 130 / 8 = 1.97 GB of data, in each direction.
 #
 # | link | GB a second, at most | found |
 # |---|---|---|
@@ -160,18 +159,18 @@ paths.draw_paths()
 # | Thunderbolt 3 and 4: 32 Gbit a second for PCIe, as 4 lanes of 3.0 | 3.9 | an **eGPU**, a card in a box beside a laptop |
 # | Thunderbolt 5: 64 Gbit a second for PCIe, as 4 lanes of 4.0 | 7.9 | the same |
 #
-# Packets have headers, and controllers wait: measured speeds are lower.
+# Packets have headers, so measured speeds are lower.
 #
-# Weights of 32 GB are read from an NVMe SSD (PCIe 4.0, 4 lanes) to a card. Both links work at the same time. How many seconds does that take at the least, rounded? `desktop`: the card has 16 lanes of PCIe 4.0. `laptop`: it is an eGPU on Thunderbolt 4.
+# Weights of 32 GB are read from an NVMe SSD (PCIe 4.0, 4 lanes) to a card. Both links work at the same time. How many seconds at the least, rounded? `desktop`: the card has 16 lanes of PCIe 4.0. `laptop`: it is an eGPU on Thunderbolt 4.
 
 # %% id="l03-p3"
 predict("03-p3", desktop=..., laptop=...)
 
 # %% [markdown] id="l03-curve-text"
 # ### Measure it
-# The next cell moves 4 KiB to 16 MiB on your device. Each number is a median: here of five runs, in the record of nine. `staging` and `mapped` are the two paths of the picture. `readback` copies on the device into cached host memory, and reads there. `mapped read` reads through the mapping, 4 MiB at most. `host` copies from array to array, without any device.
+# The next cell moves 4 KiB to 16 MiB on your device; each number is a median of five runs. `staging` and `mapped` are the two paths of the picture. `readback` copies on the device into cached host memory, and reads there. `mapped read` reads through the mapping, 4 MiB at most. `host` copies from array to array, without any device.
 #
-# **On a CPU device this says nothing about a GPU.** There is no bus, and the copy command is a copy by the processor. The right half of the picture is therefore a record: the same program on an H200 with ReBAR, behind PCIe 5.0 with 16 lanes.
+# **On a CPU device this says nothing about a GPU**: there is no bus. The right half of the picture is a record (medians of nine) on an H200 with ReBAR, behind PCIe 5.0 with 16 lanes.
 
 # %% id="l03-curve" tags=["nbval-ignore-output"]
 speeds = copies.measure(mine.index, [4096 << shift for shift in range(0, 13, 2)], repeats=5)
@@ -181,13 +180,13 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
                   "How fast bytes move, by path and by size. Both axes are logarithmic.")
 
 # %% [markdown] id="l03-curve-after"
-# Three things to see in the record:
+# In the record:
 #
-# * **4 KiB: 0.19 GB a second by staging, 3.5 through the mapping.** A submission and its fence take about 20 microseconds, however few bytes are copied. (A program that submits a kernel anyway loses less.)
-# * **16 MiB: 10 by staging, 17 through the mapping.** The link could carry 63. Staging takes 1.6 ms here; copying 16 MiB from array to array, without any link, takes 1.2 ms. The limit is the one thread of the processor that writes every byte. (At 64 MiB all curves fall, that of the host, too: the path is not the cause.)
-# * **Reading through the mapping: 0.03 to 0.06.** That memory is not cached, so each read goes over the bus and back. From 64 KiB on, `readback` is 80 to 310 times as fast. Never read results through a mapping that is not cached.
+# * **4 KiB: 0.19 GB a second by staging, 3.5 through the mapping.** A submission and its fence take about 20 microseconds, however few bytes are copied.
+# * **16 MiB: 10 by staging, 17 through the mapping.** The link could carry 63. Staging takes 1.6 ms; copying 16 MiB from array to array, without any link, 1.2 ms. The limit is the one thread of the processor that writes every byte.
+# * **Reading through the mapping: 0.03 to 0.06.** That memory is not cached, so each read goes over the bus and back. From 64 KiB on, `readback` is 80 to 310 times as fast.
 #
-# When is staging the better way? If no type is both device-local and host-visible, if the window is too small, or if the processor has other work: the device copies on its own.
+# Staging is the better way if no type is both device-local and host-visible, if the window is too small, or if the processor has other work.
 
 # %% [markdown] id="l03-3text"
 # ## 3 · Who sees what, and when
@@ -196,15 +195,15 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
 # * **flush**, `vkFlushMappedMemoryRanges`: after the host has written, before the submission. Its writes leave the cache;
 # * **invalidate**, `vkInvalidateMappedMemoryRanges`: after the fence, before the host reads. Old bytes leave the cache.
 #
-# Neither call waits for the device: barriers and fences do that. (Before the host reads: a barrier to `VK_ACCESS_HOST_READ_BIT` after the kernel, and a fence.) Both calls are about the host's cache: kernels among themselves need neither. And memory that is not host-visible cannot be flushed: its bytes go through a staging buffer and a copy.
+# Neither call waits for the device: barriers and fences do that. Kernels among themselves need neither. Memory that is not host-visible cannot be flushed: its bytes go through a staging buffer and a copy.
 #
-# A cache works in pieces. `nonCoherentAtomSize`, a limit of the device, is the size of such an **atom**: a power of two, at most 256 bytes. A range to flush begins at a multiple of it; its size is a multiple, too, unless it ends with the memory. What happens if two buffers share an atom?
+# A cache works in **atoms** of `nonCoherentAtomSize` bytes, a limit of the device: a power of two, at most 256. A range to flush begins at a multiple of it; its size is a multiple, too, unless it ends with the memory. What happens if two buffers share an atom?
 
 # %% id="l03-atoms" tags=["hide-input"]
 paths.draw_atoms()
 
 # %% [markdown] id="l03-sim-text"
-# Some phones have memory that is not coherent. CPU drivers, and most drivers for desktops, have none for the host. So here is a model with atoms of 64 bytes: `host` is the memory as the processor sees it, `device` as kernels see it. A flush and an invalidate copy whole atoms.
+# Some phones have memory that is not coherent; CPU drivers and most drivers for desktops have none. So here is a model with atoms of 64 bytes: `host` is the memory as the processor sees it, `device` as kernels see it. A flush and an invalidate copy whole atoms.
 
 # %% id="l03-sim"
 host, device = np.zeros((2, 256), np.uint8)
@@ -217,10 +216,10 @@ print("the kernel sees x after it:      ", device[:100].all())
 print("the host sees all of y:          ", (host[100:198] == 2).all())
 
 # %% [markdown] id="l03-sim-after"
-# The flush was needed, and it destroyed 28 bytes of `y`. No call failed. A smaller flush is no cure, because an atom is the smallest piece. The cure is to place buffers so that no two share an atom: exercise 3.
+# The flush was needed, and it destroyed 28 bytes of `y`. No call failed. The cure is to place buffers so that no two share an atom: exercise 3.
 #
 # ### The same in Metal
-# In Metal a program chooses no memory type, but one of four *storage modes*. MoltenVK, which translates Vulkan to Metal, lists them as types 0 to 3 of the M1 above.
+# In Metal a program chooses one of four *storage modes*. MoltenVK, which translates Vulkan to Metal, lists them as types 0 to 3 of the M1 above.
 #
 # | Metal's mode | who reaches the bytes | flags that MoltenVK lists |
 # |---|---|---|
@@ -233,7 +232,7 @@ print("the host sees all of y:          ", (host[100:198] == 2).all())
 
 # %% [markdown] id="l03-e2-text" vklab={"role": "text", "id": "03-2"}
 # ### Exercise 2 · What has to be called?
-# Barriers and fences are all in place. What else does the program need, between the write and the read?
+# Barriers and fences are in place. What else does the program need, between the write and the read?
 #
 # | buffer | what happens | flags of its memory type |
 # |---|---|---|
@@ -260,16 +259,16 @@ check("03-2", calls)
 
 # %% [markdown] id="l03-4text"
 # ## 4 · Many buffers, one allocation
-# A model may have a thousand buffers. A device need not allow more than 4096 allocations (`maxMemoryAllocationCount`), and each call is slow. So a program allocates a few large **blocks**, and divides them. That is **sub-allocation**. Programs in C++ often leave it to a library, [VMA](https://gpuopen.com/vulkan-memory-allocator/).
+# A model may have a thousand buffers. A device need not allow more than 4096 allocations (`maxMemoryAllocationCount`), and each call is slow. So a program allocates a few large **blocks**, and divides them: **sub-allocation**, in C++ often by the library [VMA](https://gpuopen.com/vulkan-memory-allocator/).
 
 # %% id="l03-block" tags=["hide-input"]
 paths.draw_block()
 
 # %% [markdown] id="l03-e3-text" vklab={"role": "text", "id": "03-3"}
-# Buffers come and go, and leave gaps. **Fragmentation** means that many bytes are free, but in pieces that are too small. Which free range should a new buffer take? The runtime takes the first in which it fits (*first fit*). So a small buffer may split a large range that a large buffer needs later.
+# Buffers come and go, and leave gaps. **Fragmentation** means that many bytes are free, but in pieces that are too small. The runtime takes the first free range in which a buffer fits (*first fit*). So a small buffer may split a large range that a large buffer needs later.
 #
 # ### Exercise 3 · A range for a buffer
-# Write *best fit*: take the smallest free range in which the buffer fits. And let no two buffers share an atom: the device has a `nonCoherentAtomSize` of [[atom]] bytes. So a buffer begins at a multiple of [[atom]], *and* of its own alignment, and its size is rounded up to a multiple of [[atom]]. All these are powers of two. A free range may begin and end anywhere; the bytes before an aligned offset stay free.
+# Write *best fit*: take the smallest free range in which the buffer fits. Let no two buffers share an atom of [[atom]] bytes: a buffer begins at a multiple of [[atom]], *and* of its own alignment, and its size is rounded up to a multiple of [[atom]]. All these are powers of two. A free range may begin and end anywhere; the bytes before an aligned offset stay free.
 
 # %% id="l03-e3" vklab={"role": "exercise", "id": "03-3", "points": 4, "lines": 11}
 def sub_allocate(free, size_bytes, alignment):
@@ -316,7 +315,7 @@ check("03-3", sub_allocate)
 # hint("03-3")
 
 # %% [markdown] id="l03-e3-swap-text"
-# Best fit is not always better: it leaves small remainders, and first fit is faster. Now give the runtime your function. `vkBindBufferMemory` returns `VK_SUCCESS` for a wrong offset, and a kernel that runs later overwrites something, or kills the process. So each offset is tested before the driver sees it, in a process of its own. This memory is coherent: whether two buffers share an atom, only the check above sees.
+# Best fit is not always better: it leaves small remainders, and first fit is faster. Now give the runtime your function. `vkBindBufferMemory` returns `VK_SUCCESS` for a wrong offset, and a later kernel overwrites something, or kills the process. So each offset is tested before the driver sees it.
 
 # %% id="l03-e3-swap" vklab={"role": "demo", "id": "03-3"}
 with attempt("03-3"):
@@ -324,13 +323,13 @@ with attempt("03-3"):
 
 # %% [markdown] id="l03-threads-text"
 # ### Two threads at the same time
-# Vulkan allows several threads to call `vkAllocateMemory`. But the list of free ranges is *ours*: finding a range and taking it are two steps. Two threads ask for one buffer each, and the system stops both between the two steps. How many *different* offsets come back, without and with a lock around both steps?
+# Several threads may call `vkAllocateMemory`. But the list of free ranges is *ours*: finding a range and taking it are two steps. Two threads ask for one buffer each, and the system stops both between the steps. How many *different* offsets come back, without and with a lock around both steps?
 
 # %% id="l03-p4"
 predict("03-p4", without_lock=..., with_lock=...)
 
-# %% [markdown] id="l03-5text"
-# ## 5 · Which buffer lies in which heap?
+# %% [markdown] id="l03-5text" vklab={"id": "03-4"}
+# ## 5 · Which buffer lies in which heap? (extra)
 # A card without ReBAR has three places for a buffer, and none is best for all. What counts here is the number of MiB that cross the bus in one run. A buffer has a size, a number of MiB that the host writes in a run, and a number of MiB that kernels read. (Results are left out: they belong in cached memory of the host.)
 #
 # | heap | who crosses the bus | MiB a run |
@@ -341,7 +340,7 @@ predict("03-p4", without_lock=..., with_lock=...)
 #
 # Here are seven buffers. `a` and `c` are weights, read three times a run. `e` is an input. The others are tables of which the host changes a part.
 
-# %% id="l03-place-picture"
+# %% id="l03-place-picture" vklab={"id": "03-4"}
 # Each buffer: (MiB, MiB that the host writes, MiB that kernels read). Each heap: (budget, used).
 BUFFERS = {"a": (144, 0, 432), "b": (96, 48, 96), "c": (112, 0, 336), "d": (128, 16, 128),
            "e": (64, 64, 128), "f": (64, 32, 192), "g": (144, 72, 288)}
@@ -351,9 +350,9 @@ GIVEN_ORDER = {"a": "device", "b": "window", "c": "device", "d": "host", "e": "w
 figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buffer after another, "
                     "each in the cheapest heap that still has room. Each row has its own scale.")
 
-# %% [markdown] id="l03-e4-text"
-# ### Exercise 4 · Few bytes over the bus (scored)
-# In this exercise the room of a heap is 95 % of its budget, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
+# %% [markdown] id="l03-e4-text" vklab={"id": "03-4"}
+# ### Exercise 4 · Few bytes over the bus (scored, extra)
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Here the room of a heap is 95 % of its budget, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):
@@ -389,7 +388,7 @@ def place_buffers(buffers, heaps):
     ### END SOLUTION
 
 
-# %% id="l03-e4-picture" vklab={"role": "demo"}
+# %% id="l03-e4-picture" vklab={"role": "demo", "id": "03-4"}
 with attempt("03-4"):
     display(figures.draw_placed(BUFFERS, HEAPS, place_buffers(BUFFERS, HEAPS),
                                 "Your placement. Red: more than the heap's room."))
@@ -397,12 +396,12 @@ with attempt("03-4"):
 # %% id="l03-e4-check" vklab={"role": "check", "id": "03-4"}
 check("03-4", place_buffers)
 
-# %% id="l03-e4-hint"
+# %% id="l03-e4-hint" vklab={"id": "03-4"}
 # hint("03-4")
 
 # %% [markdown] id="l03-6text"
 # ## 6 · What would break this?
-# This function computes the range to flush after the host has written `size` bytes at `offset`. It passed every test of its author, whose device has atoms of one byte. For which of the three sizes of atoms below is it wrong, and why? Run the cell, then mend the function until every line says True. (To flush all of the memory is no way out: section 3 shows what that destroys.) The last line asks for something else: a range must not go beyond the memory, which has 4000 bytes here. It may *end* there, at any size.
+# This function computes the range to flush after the host has written `size` bytes at `offset`. It passed every test of its author, whose device has atoms of one byte. For which of the three sizes of atoms below is it wrong, and why? Mend it until every line says True. The last line tests that a range does not go beyond the memory of 4000 bytes. It may *end* there, at any size.
 
 # %% id="l03-flush-bug"
 def range_to_flush(offset, size, atom, memory_bytes):
@@ -434,11 +433,11 @@ print("the last bytes, and inside:", 3990 - 64 < start <= 3990 and start + size 
 # | who sees them? | coherent; flush, invalidate | ranges that end too early; shared atoms |
 # | where in the block? | offset, alignment | a wrong offset: binding returns `VK_SUCCESS` |
 #
-# **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory, shared by many libraries. Its [C Device data interface](https://arrow.apache.org/docs/format/CDeviceDataInterface.html) adds to each array the type of the device that holds it, the device's number, and an event to wait for. So one library hands a table to another, and it stays on the GPU. The event answers the question of section 3: when may I read?
+# **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory. Its [C Device data interface](https://arrow.apache.org/docs/format/CDeviceDataInterface.html) adds to each array the type of its device, the device's number, and an event to wait for. So one library hands a table to another, and it stays on the GPU.
 #
-# **Next** (with the [glossary](GLOSSARY.md) at hand): [lab 04c](04c_seven_steps.ipynb) makes such buffers with Vulkan's own calls, and runs a kernel on them. Lab 11 lets values share memory when their lifetimes allow it.
+# **Next** (with the [glossary](GLOSSARY.md) at hand): [lab 04c](04c_seven_steps.ipynb) makes such buffers with Vulkan's own calls, and runs a kernel on them.
 #
 # **References**
 # * Vulkan: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html). Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus), [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).
-# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 by `labs/lib/shared/copies.py`.
+# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292).
 # * First fit and best fit: D. Knuth, *The Art of Computer Programming*, volume 1, section 2.5.

@@ -10,16 +10,16 @@
 
 # %% [markdown] id="l05-title"
 # # Lab 05 · Pipelines
-# **What a kernel takes, what is fixed when, and what is kept** · 90 minutes, 5 exercises; the search of exercise 5 may wait for another day
+# **What a kernel takes, what is fixed when, and what is kept** · 90 minutes, 5 exercises, the last one extra
 #
-# A **pipeline** is a kernel that the driver has compiled for one device, together with a description of what the kernel takes. Making one costs milliseconds to seconds, so a program makes each pipeline once and keeps it. In this lab you read that description back from compiled kernels, write a kernel that is specialised when its pipeline is made, predict what two caches do, and find an order of dispatches that changes the pipeline as rarely as possible.
+# A **pipeline** is a kernel that the driver has compiled for one device, together with a description of what the kernel takes. Making one costs milliseconds to seconds, so a program makes each pipeline once and keeps it. If the key under which it is kept forgets one number, the program runs a wrong kernel, and no call fails.
 #
 # **Afterwards you can**
 # * find one layout for several kernels, or say why there is none;
 # * compute the offsets of a struct by two sets of rules, and check them against SPIR-V;
 # * choose between a define, a specialization constant and a push constant;
-# * predict which request a cache answers, and say what compilation costs without it;
-# * order dependent dispatches with few pipeline changes, and say how far from the best you are.
+# * predict which request a cache answers;
+# * say why the order of dispatches decides how often the pipeline changes.
 #
 # **Before this lab**: lab 04. You need dictionaries, sets and `-(-a // b)`, which divides and rounds up. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
@@ -59,7 +59,7 @@ banner()
 figures.draw_binding()
 
 # %% [markdown] id="l05-1r"
-# Nobody has to write such a layout by hand, because SPIR-V contains it. **Reflection** reads it back. Here are four kernels of the runtime. All their buffers are *storage buffers*: large, and writable if the kernel asks for it. Vulkan has other types, for example *uniform buffers*: small, read only, and on some devices read through a cache of their own.
+# **Reflection** reads this layout back from SPIR-V. Here are four kernels of the runtime. All their buffers are *storage buffers*: large, and writable if the kernel asks for it. Vulkan has other types, for example *uniform buffers*: small, read only, and on some devices read through a cache of their own.
 
 # %% id="l05-reflect"
 INTERFACES = {}
@@ -71,11 +71,11 @@ for kernel, defines in creation.KERNELS.values():
 
 # %% [markdown] id="l05-e1t"
 # ### Exercise 1 · One layout for several kernels
-# A **slot** is one number of a layout, with its type. The runtime makes one layout for each pipeline. One layout can also serve several kernels: it may have more slots than a kernel uses, and a longer range than its push constants. The buffers then stay bound when the pipeline changes. Three rules decide whether there is such a layout:
+# A **slot** is one number of a layout, with its type. One layout can serve several kernels: it may have more slots than a kernel uses, and a longer range than its push constants. The buffers then stay bound when the pipeline changes. Three rules decide whether there is such a layout:
 #
 # * a binding number that several kernels use has the same type in all of them;
 # * there is one range of push constants for all: as long as the longest push-constant block, and no longer;
-# * the device accepts at most `most_push` bytes. Vulkan 1.3 promises 128, Vulkan 1.4 promises 256. (It also limits the number of slots; the exercise leaves that out.)
+# * the device accepts at most `most_push` bytes. Vulkan 1.3 promises 128, Vulkan 1.4 promises 256.
 
 # %% id="l05-e1" vklab={"role": "exercise", "id": "05-1", "points": 3, "lines": 7}
 def common_layout(kernels, most_push):
@@ -113,7 +113,7 @@ check("05-1", common_layout)
 
 # %% [markdown] id="l05-2"
 # ## 2 · Where a number lies
-# Host and kernel share bytes, and nothing else. A struct in a buffer or in push constants has a fixed place for each member, its **offset**. The host must use the same offsets. A member's offset is always a multiple of its **alignment**. Here are two sets of rules for it:
+# Host and kernel share bytes, and nothing else. Each member of a struct in a buffer or in push constants has a fixed place, its **offset**, which the host must use, too. It is a multiple of the member's **alignment**. Here are two sets of rules:
 #
 # | member | bytes | alignment by `std430` | alignment by `scalar` |
 # |---|---|---|---|
@@ -124,7 +124,7 @@ check("05-1", common_layout)
 # | `half3` (2 bytes a component) | 6 | 8 | 2 |
 # | array of `float3` | 16 (`std430`) or 12 (`scalar`) an element | 16 | 4 |
 #
-# `std430` is the default of Slang and GLSL for storage buffers and push constants. `scalar` must be asked for, and needs the device feature `scalarBlockLayout`, which every device with Vulkan 1.4 has. Uniform buffers follow a third set, `std140`, and the HLSL compiler `dxc` has a default of its own. So read offsets from SPIR-V where you can. This picture shows a struct with a `uint`, a `float3` and a `float`:
+# `std430` is the default of Slang and GLSL for storage buffers and push constants. `scalar` must be asked for, and needs the device feature `scalarBlockLayout`, which every device with Vulkan 1.4 has. Uniform buffers follow a third set, `std140`, and the HLSL compiler `dxc` has a default of its own.
 
 # %% id="l05-offsets-d" tags=["hide-input"]
 figures.draw_two_rules()
@@ -137,7 +137,7 @@ predict("05-p1", gain=..., struct=...)
 
 # %% [markdown] id="l05-e2t"
 # ### Exercise 2 · Offsets
-# A member is a tuple `(name, width, components, count)`: bytes of one component, number of components, and elements of an array, or `None` if the member is no array. An array of one element is still an array: its element is rounded up to the alignment.
+# A member is a tuple `(name, width, components, count)`: bytes of one component, number of components, and elements of an array, or `None` if the member is no array. An array of one element is an array, too.
 
 # %% id="l05-e2" vklab={"role": "exercise", "id": "05-2", "points": 4, "lines": 10}
 def offsets(members, rules):
@@ -182,22 +182,22 @@ check("05-2", offsets)
 # %% id="l05-e2h"
 # hint("05-2")
 
-# %% [markdown] id="l05-3"
-# ## 3 · Three routes to SPIR-V
-# Slang is one of several languages for kernels. GLSL is the language of OpenGL; lab 04 compiled it for Vulkan. HLSL is the language of Direct3D. `slangc` reads most HLSL, because Slang began as an extension of it. The marked lines become the layout.
+# %% [markdown] id="l05-3" vklab={"extra": true}
+# ## 3 · Three routes to SPIR-V (optional)
+# No later section needs this one. GLSL is the language of OpenGL; lab 04 compiled it for Vulkan. HLSL is the language of Direct3D; Slang began as an extension of it, so `slangc` reads most HLSL. The marked lines become the layout.
 
-# %% id="l05-three" tags=["hide-input"]
+# %% id="l05-three" vklab={"extra": true} tags=["hide-input"]
 draw_listings({name.upper(): text for name, text in interfaces.vector_adds().items()},
               ["StructuredBuffer", "binding", "push_constant"], "vector_add in three languages.")
 
-# %% id="l05-routes" tags=["nbval-ignore-output"]
+# %% id="l05-routes" vklab={"extra": true} tags=["nbval-ignore-output"]
 HTML(interfaces.routes_table())
 
 # %% [markdown] id="l05-routes-r"
-# The texts differ, the words of SPIR-V differ, and the layout is the same. From here on, the runtime does not know the language any more. (Where a compiler is missing, the table says how to install it; the lab goes on without.)
+# The texts and the words of SPIR-V differ, and the layout is the same.
 #
 # ## 4 · Numbers that are fixed early
-# A kernel needs numbers from the host. There are three moments to supply one.
+# There are three moments to supply a number from the host.
 
 # %% id="l05-special-d" tags=["hide-input"]
 figures.draw_specialized()
@@ -207,11 +207,11 @@ figures.draw_specialized()
 # * A **specialization constant** has a number and a default value in SPIR-V. The host may replace the value when it makes the pipeline. The driver then compiles with a known number: it can unroll a loop, and drop a branch that is never taken. The size of a workgroup can be one, too.
 # * A **push constant** is recorded before a dispatch, and neither compiler knows its value.
 #
-# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 128;`. It is the first of eight in `matmul_tiled`, a kernel of the runtime that multiplies with tiles of any size. One SPIR-V module serves all sizes; each size needs a pipeline of its own. If the tile were a define, each size would need a module as well.
+# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 128;`. It is the first of eight in `matmul_tiled`, a kernel of the runtime. One SPIR-V module serves all tile sizes; each size needs a pipeline of its own. If the tile were a define, each size would need a module as well.
 
 # %% [markdown] id="l05-e3t" vklab={"id": "05-3"}
 # ### Exercise 3 · Specialise a kernel
-# The end of many layers is a bias and a ReLU: `y[i] = max(x[i] + bias[c], 0)`. From element to element, the channel `c` is 0, 1 ... `CHANNELS` - 1, then 0 again. The push constant `count` is the number of elements; the arrays may be longer. Some layers have no bias. Write *one* kernel for all of them, with three specialization constants:
+# Many layers end with a bias and a ReLU: `y[i] = max(x[i] + bias[c], 0)`. From element to element, the channel `c` is 0, 1 ... `CHANNELS` - 1, then 0 again. `count` is the number of elements; the arrays may be longer. Some layers have no bias. Write *one* kernel for all of them, with three specialization constants:
 #
 # | name | type | default |
 # |---|---|---|
@@ -275,7 +275,7 @@ check("05-3", BIAS_RELU)
 
 # %% [markdown] id="l05-5"
 # ## 5 · Two caches
-# From a text to a pipeline there are two compilations: a compiler makes SPIR-V, and the driver makes code for the device. The runtime keeps both results. A **key** says when two requests may share one.
+# A compiler makes SPIR-V of a text, and the driver makes code for the device of it. The runtime keeps both results. A **key** says when two requests may share one.
 
 # %% id="l05-cache-d" tags=["hide-input"]
 figures.draw_caches()
@@ -287,20 +287,20 @@ figures.draw_caches()
 show("vklab.shader.stock.key")
 
 # %% [markdown] id="l05-cache-r"
-# The key of a pipeline, `made_key`, is a digest of the *SPIR-V words*, and the specialization constants that the request names, in any order. A request may leave a constant out; the driver then takes the default value. (`push` is the same for all requests of a program.)
+# The key of a pipeline, `made_key`, is a digest of the *SPIR-V words*, and the specialization constants that the request names, in any order. A request may leave a constant out; the driver then takes the default value.
 
 # %% id="l05-made"
 show("vklab.runtime.kernels.Kernels._make", at="made_key =", lines=4)
 
 # %% [markdown] id="l05-p2t"
-# **Your guess first:** two requests differ in one thing only. Do they share a pipeline? Write True or False: they differ in the push constants; in the number of workgroups; one names a constant with its default value, and the other leaves it out; one text has a comment more (the words of SPIR-V stay the same).
+# Two requests differ in one thing only. Do they share a pipeline? Write True or False: they differ in the push constants; in the number of workgroups; one names a constant with its default value, and the other leaves it out; one text has a comment more (the words of SPIR-V stay the same).
 
 # %% id="l05-p2"
 predict("05-p2", push=..., workgroups=..., default_named=..., comment=...)
 
 # %% [markdown] id="l05-e4t"
 # ### Exercise 4 · Predict the hits
-# A program makes the eight requests below, in this order, with the kernel `scale`. Between start 1 and start 2 the program ends and is started again. The folder on disk is empty at first, and everything that is compiled goes into it. The text `scale // tidy` is `scale` with a comment more; the compiler makes the same words of both. For each request, write where the SPIR-V comes from (`memory`, `disk` or `compiler`), and whether the pipeline is `made` or `reused`: for example `"disk, made"`. The check asks for all eight at once; grading counts each request.
+# A program makes the eight requests below, in this order, with the kernel `scale`. Between start 1 and start 2 the program ends and is started again. The folder on disk is empty at first, and everything that is compiled goes into it. The text `scale // tidy` is `scale` with a comment more; its words are the same. For each request, write where the SPIR-V comes from (`memory`, `disk` or `compiler`), and whether the pipeline is `made` or `reused`: for example `"disk, made"`. The check asks for all eight at once; grading counts each request.
 
 # %% id="l05-scale" tags=["hide-input"]
 draw_listings({"scale": interfaces.SCALE}, ["GROUP", "R *"],
@@ -326,7 +326,7 @@ check("05-4", hits)
 # hint("05-4")
 
 # %% [markdown] id="l05-e4r"
-# Now the runtime itself. The cell makes the requests after your prediction is right; for each start it empties what the runtime has in memory. The milliseconds are what compilation at run time costs: a hit in memory, a hit on disk, a process of the compiler; then the work of the driver. (A program can ship SPIR-V instead of text. The installed package vklab does so for the kernels that it knows, and compiles only what it generates.)
+# Now the runtime itself, after your prediction is right. The milliseconds are what compilation at run time costs: a hit in memory, a hit on disk, a process of the compiler; then the work of the driver. (The installed package vklab ships SPIR-V for the kernels that it knows.)
 
 # %% id="l05-e4d" vklab={"id": "05-4"} tags=["nbval-ignore-output"]
 with attempt("05-4", seconds=120):
@@ -338,7 +338,7 @@ with attempt("05-4", seconds=120):
         "request", "answer", "SPIR-V, ms", "pipeline, ms"), rows)))
 
 # %% [markdown] id="l05-swap"
-# What if a key forgets something? The next cell swaps in a key without the defines, and compiles one text with `R=2` and with `R=3`. The second request gets the SPIR-V of the first: a wrong kernel, and no error.
+# The next cell swaps in a key that forgets the defines, and compiles one text with `R=2` and with `R=3`. The second request gets the SPIR-V of the first: a wrong kernel, and no error.
 
 # %% id="l05-swap-d"
 with tempfile.TemporaryDirectory() as folder, settings.settings(DISABLE_CACHE=True), swap(
@@ -351,9 +351,9 @@ print("R=2 and R=3 are the same SPIR-V:", two == three)
 
 # %% [markdown] id="l05-6"
 # ## 6 · Cold and warm
-# The second compilation belongs to the driver, and drivers differ. A driver may compile when the pipeline is *created*, or later, when it is *dispatched for the first time*. And it may keep its results in two places: in files of its own, and in a **`VkPipelineCache`**, an object that the program passes to the driver, and whose bytes it can save and load.
+# A driver may compile when the pipeline is *created*, or later, when it is *dispatched for the first time*. It may keep its results in files of its own, and in a **`VkPipelineCache`**, an object whose bytes the program can save and load.
 #
-# The next cell measures three kernels: while both caches are empty (*cold*), with the driver's own files, and with a `VkPipelineCache` from an earlier process. Each time comes from a fresh process, because a driver also keeps what it compiled in memory. Watch where the time is: at creation, at the first dispatch, or at the second. (The driver's own files can be switched for Mesa, and for NVIDIA on Linux. Other drivers may use old files in *cold*.)
+# The next cell measures three kernels, each time in a fresh process: while both caches are empty (*cold*), with the driver's own files, and with a `VkPipelineCache` from an earlier process. Is the time at creation, at the first dispatch, or at the second?
 
 # %% id="l05-creation" tags=["nbval-ignore-output"]
 with tempfile.TemporaryDirectory() as folder:
@@ -369,9 +369,9 @@ figures.draw_creation(measured, "Milliseconds; each equal step to the right is a
 # %% [markdown] id="l05-creation-r"
 # On the recorded GPU, NVIDIA's driver compiles **at creation**: 6 to 35 ms without a cache, below 2 ms with either kind of cache. Its first dispatch takes 0.05 ms, and the second 0.02 ms. lavapipe, the driver for processors, translates the kernel at creation and compiles it **at the first dispatch**. Its own files save most of that. Into a `VkPipelineCache` it puts nothing (Mesa 22.3: only a header of 32 bytes).
 #
-# Two consequences. A program that measures only `vkCreateComputePipelines` sees, on lavapipe, a small part of the cost. And a program that makes its pipelines during its first run measures a compiler there, on every driver; lab 18 begins every measurement with a warm-up.
+# So a program that measures only `vkCreateComputePipelines` sees, on lavapipe, a small part of the cost, and one that makes its pipelines during its first run measures a compiler there, on every driver.
 #
-# A `VkPipelineCache` is valid for one driver on one device. Vulkan ignores the bytes of another one, but damaged bytes may crash the driver. So the runtime writes driver and device into the file's name, and a checksum into the file.
+# A `VkPipelineCache` is valid for one driver on one device. Damaged bytes may crash the driver. So the runtime writes driver and device into the file's name, and a checksum into the file.
 #
 # ## 7 · Few pipeline changes
 # Before a dispatch, its pipeline is **bound** by the command `vkCmdBindPipeline`, and stays bound until the next bind. The runtime leaves the command out where the pipeline is the same as before:
@@ -380,16 +380,19 @@ figures.draw_creation(measured, "Milliseconds; each equal step to the right is a
 show("vklab.runtime.program.Program._record_dispatch", at="if kernel is not bound", lines=2)
 
 # %% [markdown] id="l05-7t"
-# So the *order* of the dispatches decides how many binds there are. An arrow in the picture says that a dispatch reads what the other one writes, so it must come later. Everything else is free. (What a bind costs depends on the driver. On lavapipe we measured no difference between 2,000 small dispatches with and without binds. The search that you write serves for dearer changes, too.)
+# So the *order* of the dispatches decides how many binds there are. A dispatch that reads what another one writes must come later; everything else is free. (What a bind costs depends on the driver. On lavapipe we measured no difference between 2,000 small dispatches with and without binds.)
 
-# %% id="l05-order-d" tags=["hide-input"]
+
+# %% id="l05-order-d" vklab={"id": "05-5"} tags=["hide-input"]
 figures.draw_example()
 
-# %% [markdown] id="l05-e5t"
-# ### Exercise 5 · An order with few binds (scored)
+# %% [markdown] id="l05-e5t" vklab={"id": "05-5"}
+# ### Exercise 5 · An order with few binds (scored, extra)
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. An arrow in the picture says that a dispatch must come later.
+#
 # The obvious rule is *longest run first*: bind the pipeline that can do the most dispatches now, do them all, and ask again. Of equal runs it takes the pipeline that comes first in the list. For these eight dispatches it needs 8 binds, one more than the order in which they are given; 5 are enough. Another rule, *lowest number first*, binds the pipeline of the first dispatch that is ready: 7.
 #
-# One point is for *valid* orders. Four points count binds, one for each list of dispatches. The better of the two rules earns nothing. The fewest possible binds earn the point, and an order in between earns a share of it. There are at most 24 dispatches of 6 pipelines, and your function has 30 seconds for all lists together. A better rule takes a quarter of an hour; the fewest binds need a search, which may wait for another day.
+# One point is for *valid* orders. Four points count binds, one for each list of dispatches. The better of the two rules earns nothing. The fewest possible binds earn the point, and an order in between earns a share of it. There are at most 24 dispatches of 6 pipelines, and your function has 30 seconds for all lists together.
 
 # %% id="l05-e5" vklab={"role": "exercise", "id": "05-5", "points": 5, "lines": 9}
 def finish(dispatches, done, pipeline):
@@ -428,7 +431,7 @@ def few_binds(dispatches):
     ### END SOLUTION
 
 
-# %% id="l05-e5d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+# %% id="l05-e5d" vklab={"role": "demo", "id": "05-5"} tags=["nbval-ignore-output"]
 with attempt("05-5"):
     orders = {"as given": list(EXAMPLE), "yours": few_binds(EXAMPLE)}
     display(figures.draw_order(EXAMPLE, orders, "A thick mark is a bind."))
@@ -436,14 +439,14 @@ with attempt("05-5"):
 # %% id="l05-e5c" vklab={"role": "check", "id": "05-5"}
 check("05-5", few_binds)
 
-# %% id="l05-e5h"
+# %% id="l05-e5h" vklab={"id": "05-5"}
 # hint("05-5")
 
 # %% [markdown] id="l05-e5r"
-# A set of dispatches that contains everything its members wait for is called a **down-set**. What an order has done so far is always a down-set, and only that set matters for the rest. A search over down-sets is therefore exact, and much smaller than a search over orders. (The order decides more than binds: also barriers, lab 06, and the memory that is live, lab 11. The best order for one of them need not be the best for another.)
+# A **down-set** is a set of dispatches with everything that its members wait for. What an order has done so far is always a down-set, and only that set matters for the rest: a search over down-sets is exact, and much smaller than one over orders. (The order also decides barriers, lab 06, and the memory that is live, lab 11.)
 #
 # ## 8 · What would break this?
-# The kernel below copies the power of each light into an array. The function around it packs the lights with NumPy. **One line is wrong.** Read the cell first. **Your guess first:** which lights does the kernel read correctly? Count from 0, write True or False.
+# The kernel below copies the power of each light into an array. The function around it packs the lights with NumPy. **One line is wrong.** **Your guess first:** which lights does the kernel read correctly? Count from 0, write True or False.
 
 # %% id="l05-planted"
 LIGHTS = """
@@ -476,7 +479,7 @@ print(read_powers([1.0, 2.0, 3.0, 4.0]))
 # %% [markdown] id="l05-planted-r"
 # <details><summary>Which line?</summary>
 #
-# `light = np.dtype(...)`: NumPy packs without gaps, 28 bytes a light. By std430 the struct is aligned to 16, so the kernel finds the next light 32 bytes later. The dtype needs four more bytes at its end, `("gap", "f4")`. A test with one light cannot find this. Compare `light.itemsize` with the second result of your `offsets`, or with the stride in SPIR-V.
+# `light = np.dtype(...)`: NumPy packs without gaps, 28 bytes a light. By std430 the struct is aligned to 16, so the kernel finds the next light 32 bytes later. The dtype needs four more bytes at its end, `("gap", "f4")`. A test with one light cannot find this.
 # </details>
 #
 # ## Recap
@@ -488,7 +491,7 @@ print(read_powers([1.0, 2.0, 3.0, 4.0]))
 # | define, specialization constant, push constant | fixed in the text, in the pipeline, in the dispatch | 05-3 |
 # | key | says when two requests share a result; too short, and a result is wrong | 05-4 |
 # | `VkPipelineCache` | what a driver has compiled, as bytes of the program | section 6 |
-# | bind, down-set | one pipeline change; a set with all that its members wait for | 05-5 |
+# | bind, down-set | one pipeline change; a set with all that its members wait for | section 7 |
 #
 # **Next**: [lab 06](06_synchronization.ipynb), barriers, semaphores and the validation layers.
 #

@@ -10,18 +10,17 @@
 
 # %% [markdown] id="l06-title"
 # # Lab 06 · Synchronization
-# **Who has to wait for whom, and how to wait no more than that** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
+# **Who has to wait for whom, and how to wait no more than that** · 90 minutes, 5 exercises, the last one extra
 #
-# A device may run two commands of a list at the same time, or finish them in another order. It does not check whether one reads what the other writes. CUDA orders the kernels of a stream by itself; in Vulkan, whoever records the list has to say so. If you say too little, a number is wrong on some machine, on some day. If you say too much, the device stands idle.
+# A device may run two commands of a list at the same time, and does not check whether one reads what the other writes. CUDA orders the kernels of a stream by itself; in Vulkan, whoever records the list has to say so. If you say too little, a number is wrong on some machine, on some day. If you say too much, the device stands idle.
 #
 # **Afterwards you can**
 # * tell an execution dependency from available and visible memory;
 # * find every hazard in a list of commands, and place the fewest barriers, with a proof;
 # * read the four masks of a barrier, name the wrong one, and say what the validation layer misses;
-# * refill a staging buffer at the right time, with a fence or a timeline semaphore;
-# * order commands under a cap on memory, and say how far from the best you are.
+# * refill a staging buffer at the right time, with a fence or a timeline semaphore.
 #
-# **Before this lab**: labs 04 and 04c; in place of 04c, the page [The objects of seven steps](inserts/seven_steps.md) is enough. You need lists, tuples, `sorted(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 04 and 04c; in place of 04c, the page [The objects of seven steps](inserts/seven_steps.md) is enough. You need lists, tuples, `sorted(key=...)`. New words are in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/barriers.py`, `labs/lib/shared/synchronization.py`.
 
@@ -57,20 +56,20 @@ figures.draw_path()
 # 2. **Available**: the written bytes have left the writer's cache.
 # 3. **Visible**: the reader drops old copies from its own cache, so that it sees the new bytes.
 #
-# A **memory dependency** is all three. Sometimes the first alone is enough: that depends on the kind of hazard. Two commands have a **hazard** if they touch the same byte and at least one of them writes it. A hazard needs an order:
+# A **memory dependency** is all three. Two commands have a **hazard** if they touch the same byte and at least one of them writes it:
 #
 # * **RAW**, read after write: the later command reads bytes that the earlier one writes;
 # * **WAR**, write after read: the later command overwrites bytes that the earlier one reads;
 # * **WAW**, write after write: both write; the later value has to stay.
 #
-# Which of the three need all of a memory dependency, and not only its first part? Write True or False in place of each `...`; the explanation follows your guess.
+# Which of the three need all of a memory dependency, and not only its first part? Write True or False.
 
 # %% id="l06-p1"
 predict("06-p1", RAW=..., WAR=..., WAW=...)
 
 # %% [markdown] id="l06-listt"
 # ### The commands of a real model
-# vklab records a model's commands once and replays them in every run. The function in the next cell takes that list from a loaded model. Each command is plain data: `(name, reads, writes)`. Each access is `(arena, first byte, byte after the last)`; an **arena** is one large buffer in which many values have their places. Weights are left out, because no command writes them.
+# vklab records a model's commands once and replays them in every run. Each command is plain data: `(name, reads, writes)`. Each access is `(arena, first byte, byte after the last)`; an **arena** is one large buffer in which many values have their places. Weights are left out, because no command writes them.
 
 # %% id="l06-list" vklab={"define": true}
 def load_commands(model, feed, **switches):
@@ -88,12 +87,12 @@ digits = load_commands(DIGITS, {"image": images})
 figures.draw_hazards(digits, [], caption="The commands of the digits network, for ten pictures.")
 
 # %% [markdown] id="l06-listr"
-# Look at the accesses that begin at byte 0 of `activations`. One value after another uses these bytes, to save memory (*aliasing*). So two commands can have a hazard although no value goes from one to the other.
+# One value after another uses the bytes from byte 0 of `activations` on, to save memory (*aliasing*). So two commands can have a hazard although no value goes from one to the other.
 #
 # A **barrier** with number `p` stands before command `p`. All commands before it end, and their writes are visible, before any command after it begins. It orders the hazard of command `i` and a later command `j` if it stands between the two.
 #
 # ### Exercise 1 · Find the hazards
-# Write the function that finds every hazard that no barrier orders. Compare every pair of commands, also where a command between them writes the same bytes.
+# Find every hazard that no barrier orders. Compare every pair of commands, also where a command between them writes the same bytes.
 
 # %% id="l06-e1" vklab={"role": "exercise", "id": "06-1", "points": 5, "lines": 9}
 def find_hazards(commands, barriers=()):
@@ -136,7 +135,7 @@ check("06-1", find_hazards)
 
 # %% [markdown] id="l06-miss"
 # ### A missing barrier that nobody notices
-# `swap` now takes every barrier away from the real runtime, and the digits are read once more. On the CPU drivers lavapipe and SwiftShader the result was right in 100 of 100 runs. A GPU may give wrong logits, or right ones until its next driver. So a right result proves nothing here. Your function needs no device, and sees the fault:
+# `swap` now takes every barrier away from the real runtime. On the CPU drivers lavapipe and SwiftShader the result was right in 100 of 100 runs. A GPU may give wrong logits, or right ones until its next driver. Your function needs no device, and sees the fault:
 
 # %% id="l06-missc" tags=["nbval-ignore-output"]
 def logits_with(place_barriers):
@@ -153,7 +152,7 @@ with attempt("06-1"):
 
 # %% [markdown] id="l06-2t"
 # ## 2 · As few barriers as possible
-# A barrier costs time: work in progress has to end, and caches may be written out or emptied, before new work begins. On an NVIDIA H200 a very small dispatch took 0.2 microseconds, and 2.4 with a barrier before it. So one barrier should order many hazards. Think of the list as a line. A hazard `(i, j)` is a **gap**, from command `i` to command `j`. A barrier orders every gap that it stands in.
+# At a barrier, work in progress has to end, and caches may be written out or emptied, before new work begins. On an NVIDIA H200 a very small dispatch took 0.2 microseconds, and 2.4 with a barrier before it. So one barrier should order many hazards. On the line of commands a hazard `(i, j)` is a **gap**, from command `i` to command `j`. A barrier orders every gap that it stands in.
 
 # %% id="l06-2d" tags=["hide-input"]
 figures.draw_gaps()
@@ -161,7 +160,7 @@ figures.draw_gaps()
 # %% [markdown] id="l06-2p"
 # **Wait as long as you can.** Take the gap that ends first, say at command `j`. Some barrier must stand in it. The best place is its end, directly before `j`: any other place in this gap is in no more of the remaining gaps, because they all end at `j` or later. Then drop the gaps that are ordered, and repeat.
 #
-# **Is that really the fewest?** Look at the gaps that made you place a barrier. Each begins where the barrier before it stands, or later. So no two of them can share a barrier, and *every* answer needs one barrier for each of them. The list of these gaps is a proof that anyone can check, without running your code: `(0, 2)` and `(3, 5)` in the picture. It must be as long as the list of barriers.
+# **Is that the fewest?** Each gap that made you place a barrier begins where the barrier before it stands, or later. So no two of them can share a barrier, and *every* answer needs one barrier for each of them. The list of these gaps is a proof that anyone can check: `(0, 2)` and `(3, 5)` in the picture. It is as long as the list of barriers.
 #
 # ### Exercise 2 · Fewest barriers, with a proof
 # Return both lists.
@@ -200,7 +199,7 @@ check("06-2", fewest_barriers)
 # hint("06-2")
 
 # %% [markdown] id="l06-swapt"
-# Now your two functions place the barriers of the real runtime. `as_command` turns a step of the plan into plain data. `full_barriers` makes barriers from your numbers, and adds the last one for the host, which section 4 explains. vklab's own function reads the list once, and at each barrier it forgets what it has seen. Why may it? Its docstring gives the reason.
+# Now your two functions place the barriers of the real runtime. `full_barriers` makes barriers from your numbers, and adds the last one for the host, which section 4 explains. vklab's own function reads the list once, and at each barrier it forgets what it has seen. Why may it? Its docstring gives the reason.
 
 # %% id="l06-swap" tags=["nbval-ignore-output"]
 def my_barriers(work, to_host=True):
@@ -218,7 +217,7 @@ show("vklab.plan.barriers.find_barriers")
 
 # %% [markdown] id="l06-branch"
 # ### The order decides
-# The digits are a chain: each command needs the one before. A network with branches has more freedom. This one has three branches of three products; its last command, `c2`, also adds the three results. The next cell writes `|` for a barrier.
+# The digits are a chain. This network has three branches of three products; its last command, `c2`, also adds the three results. The next cell writes `|` for a barrier.
 
 # %% id="l06-branchd" tags=["nbval-ignore-output"]
 with attempt("06-1"), attempt("06-2"):
@@ -229,11 +228,11 @@ with attempt("06-1"), attempt("06-2"):
         print(f"{words:27}", *("| " * (n in barriers) + listed[n][0] for n in range(len(listed))))
 
 # %% [markdown] id="l06-e2r"
-# Another order of the same work needs fewer barriers: 6 in place of 8. And memory that you save costs barriers: in both orders, 15 of the 23 hazards exist only because values share bytes. If each value had bytes of its own, three barriers would be enough in vklab's order: before `a1`, `a2` and `c2`. Section 5 looks for few barriers in little memory.
+# Another order of the same work needs 6 barriers in place of 8. And memory that you save costs barriers: in both orders, 15 of the 23 hazards exist only because values share bytes. If each value had bytes of its own, three barriers would be enough in vklab's order: before `a1`, `a2` and `c2`.
 
 # %% [markdown] id="l06-3t"
 # ## 3 · Four masks, and a layer that reads them
-# Until now, a barrier ordered everything. The real call, `vkCmdPipelineBarrier`, names less: it has four masks. (The newer `vkCmdPipelineBarrier2` has the same four.)
+# Until now, a barrier ordered everything. The real calls, `vkCmdPipelineBarrier` and the newer `vkCmdPipelineBarrier2`, have four masks.
 
 # %% id="l06-3d" tags=["hide-input"]
 figures.draw_masks()
@@ -241,10 +240,10 @@ figures.draw_masks()
 # %% [markdown] id="l06-3r"
 # Here, *stages* are `compute_shader` (kernels), `transfer` (copies) and `host`. *Accesses* are `shader_read` and `shader_write` (storage buffers), `transfer_read`, `host_read`, and so on; `0` means none.
 #
-# The bug that is hardest to see has **right stages and wrong access masks**: `shader_read` instead of `shader_write` on the source side. The kernels run in the right order, and a GPU with separate caches may still show old bytes. Tests pass, and every barrier seems to be in place.
+# The bug that is hardest to see has **right stages and wrong access masks**: `shader_read` instead of `shader_write` on the source side. The kernels run in the right order, and a GPU with separate caches may still show old bytes.
 #
 # ### Ask the validation layer
-# The **validation layer** stands between program and driver and reads every call. Its *synchronization validation*, which must be switched on, follows the accesses and barriers of each command buffer. Layers since 2024 look at the accesses of kernels only if `shader_accesses_heuristic` is on, too; the next cell switches it on. Does the layer see wrong access masks, too?
+# The **validation layer** stands between program and driver and reads every call. Its *synchronization validation*, which must be switched on, follows the accesses and barriers of each command buffer. Layers since 2024 look at the accesses of kernels only if `shader_accesses_heuristic` is on, as in the next cell. Does the layer see wrong access masks, too?
 
 # %% id="l06-layer" tags=["nbval-ignore-output"]
 for fault in FAULTS:
@@ -252,7 +251,7 @@ for fault in FAULTS:
     print(f"{fault:22} {asked.value or asked.message}")
 
 # %% [markdown] id="l06-layert"
-# Compare the last two lines. Without the layer, use these numbers, from lavapipe and versions 1.3.239 and 1.4.309: 5 RAW and 3 WAR without barriers, 5 RAW with the wrong masks. The stages are right, so the WAR hazards are gone; the masks are wrong, so every RAW is left. (The layer compares an access only with the most recent ones of the same bytes, so it counts fewer hazards than you.)
+# Compare the last two lines. Without the layer, use these numbers, from lavapipe and versions 1.3.239 and 1.4.309: 5 RAW and 3 WAR without barriers, 5 RAW with the wrong masks. The stages are right, so the WAR hazards are gone; the masks are wrong, so every RAW is left.
 #
 # **What synchronization validation misses.** A silent layer is no proof:
 #
@@ -292,21 +291,21 @@ check("06-3", masks)
 
 # %% [markdown] id="l06-4t"
 # ## 4 · The host waits, too
-# Barriers order commands on the device. The host runs beside it, and needs objects of its own.
+# Barriers order commands on the device. For the host there are two objects.
 #
 # * A **fence** is one bit. The device sets it when a submission has ended, and the host waits for it. To use it again, the host resets it.
-# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. One timeline can replace a hundred fences: if copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two *queues* wait for each other in the same way (lab 12b).
+# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. If copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two queues can, too (lab 12b).
 #
-# **Host visibility**: a fence says *ended* and *available*, not yet *visible to the host*. The last barrier of the list, from `compute_shader` or `transfer` to `host`, says that. In the other direction nothing is needed: `vkQueueSubmit` makes everything visible that the host wrote before it. (Memory that is not *coherent* also needs a flush or an invalidate, see lab 03.)
+# **Host visibility**: a fence says *ended* and *available*, not yet *visible to the host*. The last barrier of the list, from `compute_shader` or `transfer` to `host`, says that. (Memory that is not *coherent* also needs a flush or an invalidate, see lab 03.)
 #
 # ### A staging buffer, refilled too early
-# A **staging buffer** is memory that the host writes and the device copies from. The host writes piece 0 into it, submits copy 0, writes piece 1 into the same buffer, submits copy 1. The device runs copy 0 when it likes:
+# The host writes piece 0 into a **staging buffer** (the device copies from it), submits copy 0, writes piece 1 into the same buffer, submits copy 1. The device runs copy 0 when it likes:
 
 # %% id="l06-4d" tags=["hide-input"]
 figures.draw_refill()
 
 # %% [markdown] id="l06-linet"
-# The next cell shows a function that sends pieces through a staging buffer. Its device is as lazy as Vulkan allows, on *every* driver: each copy waits, on the device, for a timeline called `go`. `device.wait(value)` raises `go` to the value, and then waits until the timeline of the copies has reached it. So a copy runs only when the host waits for it. A wrong wait may never end; `run_limited` gives it a process of its own with a time limit.
+# The device of the next function is as lazy as Vulkan allows, on *every* driver: each copy waits, on the device, for a timeline called `go`. `device.wait(value)` raises `go` to the value, and then waits until the timeline of the copies has reached it. So a copy runs only when the host waits for it. A wrong wait may never end; `run_limited` ends it.
 
 # %% id="l06-line" tags=["nbval-ignore-output"]
 show("vklab_labs.shared.synchronization.stream")
@@ -318,11 +317,11 @@ for words, plan in (("refilled at once", [(0, 0), (0, 0)]),
     print(f"{words:18} pieces arrive as {sent.value or sent.message}")
 
 # %% [markdown] id="l06-bugr"
-# Refilled at once, piece 0 arrives as piece 1, on lavapipe and on SwiftShader. (In the specification the result is undefined: the host writes bytes that a submitted copy may read.) Without `go` it would depend on the moment: a busy device shows the bug, an idle one hides it. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence instead, it is one more `fence.wait()` before `write 1`.
+# Refilled at once, piece 0 arrives as piece 1, on lavapipe and on SwiftShader. Without `go`, an idle device hides the bug. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence, it is one more `fence.wait()` before `write 1`.
 
 # %% [markdown] id="l06-e4t" vklab={"id": "06-4"}
 # ### Exercise 4 · A staging ring
-# One buffer, refilled after each wait, makes host and device take turns. With a **ring** they work at the same time: each piece follows the one before it, or goes to offset 0 if it does not fit before the end. Copy `k` (the first is 0) sets the timeline to `[[step]] * (k + 1)`, and copies end in their order. Before it writes a piece, the host waits until no copy still reads those bytes, and no longer than that.
+# With a **ring** host and device work at the same time: each piece follows the one before it, or goes to offset 0 if it does not fit before the end. Copy `k` (the first is 0) sets the timeline to `[[step]] * (k + 1)`, and copies end in their order. Before it writes a piece, the host waits until no copy still reads those bytes, and no longer than that.
 
 # %% id="l06-e4" vklab={"role": "exercise", "id": "06-4", "points": 4, "lines": 8}
 STEP = [[step]]
@@ -365,24 +364,24 @@ check("06-4", ring_plan)
 # %% id="l06-e4h"
 # hint("06-4")
 
-# %% [markdown] id="l06-5t"
-# ## 5 · Order and barriers together
-# In section 2 the order was fixed, and the memory, too. Now both are yours. A list is cut into **groups**. Inside a group nothing is ordered; between two groups stands a barrier. So a command may only read what *earlier* groups wrote.
+# %% [markdown] id="l06-5t" vklab={"id": "06-5"}
+# ## 5 · Order and barriers together (extra)
+# Now order and memory are yours. A list is cut into **groups**. Inside a group nothing is ordered; between two groups stands a barrier. So a command may only read what *earlier* groups wrote.
 #
-# Few groups mean many results at the same time. A result is **live** from the group that writes it to the last group that reads it; a result that nobody reads is an output of the model and stays live to the end. The live bytes of a group must not exceed a **cap**, the memory that you have. Only the sum counts here, not the places.
+# Few groups mean many results at the same time. A result is **live** from the group that writes it to the last group that reads it; a result that nobody reads is an output of the model and stays live to the end. The live bytes of a group must not exceed a **cap**. Only the sum counts here, not the places.
 
-# %% id="l06-5d" tags=["hide-input"]
+# %% id="l06-5d" vklab={"id": "06-5"} tags=["hide-input"]
 figures.draw_groups(WORK, [["a"], ["b", "c", "d"], ["e"], ["f"], ["g"], ["h"]], CAP,
             "The order as given, cut only where it must be: six groups, five barriers. A box says "
             "the bytes of its result and what it reads. Below: bytes kept + bytes of the group.")
 
-# %% [markdown] id="l06-5r"
-# ### Exercise 5 · Groups under a cap (scored)
-# Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands that are not done and whose inputs are; `kept_bytes(work, done)` adds the results of `done` that are still live.
+# %% [markdown] id="l06-5r" vklab={"id": "06-5"}
+# ### Exercise 5 · Groups under a cap (scored, extra)
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands that are not done and whose inputs are; `kept_bytes(work, done)` adds the results of `done` that are still live.
 #
 # A natural answer is *list scheduling*: fill a group with ready commands until none fits, then begin the next. It often needs fewer groups than the order as given. But to fill a group now may keep bytes from a group later. It can even get stuck, with no room for any command: in the example below with cap 6, `a` and `c` fill the memory, and `b` never fits.
 #
-# One point is for valid groups. The other four count groups, one point for each list: the order as given earns nothing, the fewest possible groups earn the point, and an answer between them earns its share. Lists have at most ten commands. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
+# One point is for valid groups. The other four count groups, one point for each list: the order as given earns nothing, the fewest possible groups earn the point, and an answer between them earns its share. Lists have at most ten commands.
 
 # %% id="l06-e5" vklab={"role": "exercise", "id": "06-5", "points": 5, "lines": 12}
 def groups_under_cap(work, cap):
@@ -412,22 +411,22 @@ def groups_under_cap(work, cap):
     ### END SOLUTION
 
 
-# %% id="l06-e5d" vklab={"role": "demo"}
+# %% id="l06-e5d" vklab={"role": "demo", "id": "06-5"}
 with attempt("06-5"):
     display(figures.draw_groups(WORK, groups_under_cap(WORK, CAP), CAP, "Your groups."))
 
 # %% id="l06-e5c" vklab={"role": "check", "id": "06-5"}
 check("06-5", groups_under_cap)
 
-# %% id="l06-e5h"
+# %% id="l06-e5h" vklab={"id": "06-5"}
 # hint("06-5")
 
 # %% [markdown] id="l06-e5r"
-# vklab meets the same question for every model, with thousands of commands, so it cannot try all sets. It uses list scheduling with the longest chain first, under the memory that one branch after the other would take: `vklab/plan/tuning/layers.py`. That gave the second order of section 2.
+# vklab orders a plan by **list scheduling**: fill a group with commands whose inputs are ready until none fits, then begin the next. It takes the longest chain first, under the memory that one branch after the other would take: `vklab/plan/tuning/layers.py`. That gave the second order of section 2.
 
 # %% [markdown] id="l06-6t"
 # ## 6 · What would break this?
-# This function gives each piece a slot of its own, in turn. Its author tested it on a fast device, and every piece arrived. Now it meets the lazy device of section 4, with six pieces and two slots. How many of the six arrive as they were sent?
+# This function gives each piece a slot of its own, in turn. On its author's fast device every piece arrived. Now it meets the lazy device of section 4, with six pieces and two slots. How many of the six arrive as they were sent?
 
 # %% id="l06-planted"
 def slots_in_turn(count, slots, size):
@@ -457,10 +456,10 @@ print("pieces arrive as", sent.value or sent.message)
 # | host visibility | the host's reads after the device's writes | a fence without the barrier to `host` |
 # | validation layer | nothing: it reports | believing that no message means no fault |
 #
-# **Next**: [lab 07](07_subgroups.ipynb) looks inside one workgroup, where `barrier()` orders invocations. Lab 12 runs host and device at the same time.
+# **Next**: [lab 07](07_subgroups.ipynb) looks inside one workgroup, where barriers order invocations.
 #
 # **References**
-# * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): dependencies, host write ordering, timeline semaphores; Khronos' [synchronization examples](https://github.com/KhronosGroup/Vulkan-Docs/wiki/Synchronization-Examples).
+# * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html); Khronos' [synchronization examples](https://github.com/KhronosGroup/Vulkan-Docs/wiki/Synchronization-Examples).
 # * The layer's own [guide, with its known limitations](https://github.com/KhronosGroup/Vulkan-ValidationLayers/blob/main/docs/syncval_usage.md).
-# * NVIDIA, [Vulkan Dos and Don'ts](https://developer.nvidia.com/blog/vulkan-dos-donts), which VKML's documentation recommends. Which advice about barriers do your functions follow by themselves?
+# * NVIDIA, [Vulkan Dos and Don'ts](https://developer.nvidia.com/blog/vulkan-dos-donts), which VKML's documentation recommends.
 # * The gap that ends first, and why that is best: Kleinberg and Tardos, *Algorithm Design*, 2005, section 4.1 (interval scheduling).

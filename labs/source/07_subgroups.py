@@ -11,15 +11,15 @@
 # # Lab 07 · Subgroups
 # **How invocations make one result of many values** · 90 minutes, 4 exercises
 #
-# In labs 04 and 04b each invocation worked alone. A sum, a largest value or a softmax needs all values of a row. So invocations have to exchange values, and to wait for each other.
+# In labs 04 and 04b each invocation worked alone. A sum, a largest value or a softmax needs all values of a row, so invocations exchange values and wait for each other. Where one of them does not wait, the result is wrong on some GPU, on some day, and no test of values has to show it.
 #
 # **Afterwards you can**
+# * find a race that no test of values can see;
 # * exchange values through shared memory, with the barriers that this needs;
 # * reduce many values to one by a tree, and count what it costs;
 # * say what a subgroup is, how wide it is on which GPU, and what Vulkan promises about it;
 # * count how many lanes of a subgroup work while the others wait;
-# * compute a softmax of large logits, and load each logit only twice;
-# * find a race that no test of values can see.
+# * compute a softmax of large logits, and load each logit only twice.
 #
 # **Before this lab**: labs 04 and 04b. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
@@ -44,15 +44,68 @@ banner()
 # %% id="l07-own" vklab={"role": "own"}
 # Your own imports and helper functions go here: this cell is handed in with your answers.
 
+# %% [markdown] id="l07-break"
+# ## 1 · What would break this?
+# A **scan** computes the sum up to every place; this one adds from the end. The invocations of its workgroup exchange values through `part`, and wait for each other at each `GroupMemoryBarrierWithGroupSync()`. Its author tested it well: 100 of 100 runs on a CPU driver were right. **One line is missing.** Section 2 has the words to say which, and where.
+
+# %% id="l07-5d" tags=["hide-input"]
+figures.draw_scan()
+
+# %% id="l07-scan"
+SCAN = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+groupshared float part[64];
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint lane : SV_GroupIndex) {
+    part[lane] = x[lane];
+    GroupMemoryBarrierWithGroupSync();
+    for (uint step = 1; step < 64; step *= 2) {
+        float further = 0;
+        if (lane + step < 64) further = part[lane + step];
+        part[lane] += further;
+        GroupMemoryBarrierWithGroupSync();
+    }
+    y[lane] = part[lane];
+}
+"""
+
+# %% [markdown] id="l07-5p"
+# A CPU driver runs the invocations of a workgroup from the first to the last. Is the result right? Is it right if the driver begins with the last invocation? Do the counters see a race? Write True or False, then run the next cell.
+
+# %% id="l07-p3"
+predict("07-p3", plain_right=..., mirrored_right=..., race_seen=...)
+
+# %% id="l07-races" tags=["nbval-ignore-output"]
+x = np.arange(64, dtype=np.float32)
+seen = figures.observe(SCAN, {"x": x, "y": np.zeros_like(x)}, (1,), None, ("counted", "mirrored"))
+for way, done in seen.dispatches.items():
+    print(f"{way:9} right: {np.array_equal(done.buffers['y'], np.cumsum(x[::-1])[::-1])}")
+print(race_shape(seen) or "no race")
+
 # %% [markdown] id="l07-1t"
-# ## 1 · Shared memory and a tree
+# ## 2 · Shared memory and a tree
 # Registers belong to one invocation. **Shared memory** belongs to one workgroup: it is small, fast, and gone when the workgroup ends.
 
 # %% id="l07-1d" tags=["hide-input"]
 figures.draw_workgroup()
 
 # %% [markdown] id="l07-1r"
-# In Slang, `groupshared float part[256];` declares it, outside of `main`. Its content is undefined at the start. The invocations of a workgroup run in any order, so one must not read what another writes without a **barrier** between: `GroupMemoryBarrierWithGroupSync()` lets no invocation pass before all of the workgroup have arrived and their writes to shared memory are visible. All of them must reach it: a barrier inside of an `if` that some invocations skip is undefined, even where it seems to work. (It orders shared memory only; `DeviceMemoryBarrierWithGroupSync()` orders buffers only, `AllMemoryBarrierWithGroupSync()` both.)
+# In Slang, `groupshared float part[256];` declares it, outside of `main`. Its content is undefined at the start. The invocations of a workgroup run in any order, so one must not read what another writes without a **barrier** between: `GroupMemoryBarrierWithGroupSync()` lets no invocation pass before all of the workgroup have arrived and their writes to shared memory are visible. (It orders shared memory only; `DeviceMemoryBarrierWithGroupSync()` orders buffers only, `AllMemoryBarrierWithGroupSync()` both.)
+#
+# **Nobody leaves early.** All invocations must reach every barrier, also those without an element. A `return` above a barrier, or a barrier inside of an `if` that some invocations skip, is undefined, even where it seems to work.
+#
+# Which line is missing in the kernel of section 1?
+
+# %% [markdown] id="l07-5r"
+# <details><summary>The missing line</summary>
+#
+# A barrier between `further = part[lane + step]` and `part[lane] += further`. Invocation 0 reads element 1, and invocation 1 writes it in the same step; nothing says which comes first. The barrier at the end of the loop orders the steps, not the two halves of a step.
+#
+# The check of this course runs kernels without subgroup operations in mirrored order, too, and counts who has used each element of shared memory since the last barrier.
+# </details>
 #
 # To make one value of many is a **reduction**. The simplest one is serial: one invocation goes through all values, and 255 wait. A **tree** combines pairs:
 
@@ -67,7 +120,7 @@ predict("07-p1", tree_steps=..., combinations=...)
 
 # %% [markdown] id="l07-e1t" vklab={"id": "07-1"}
 # ### Exercise 1 · Largest minus smallest
-# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Each invocation loads one element; everything else comes from shared memory, without the subgroup operations of section 2. The result must be right whichever invocation runs first: think of the barriers.
+# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Each invocation loads one element; everything else comes from shared memory, without the subgroup operations of section 3. The result must be right whichever invocation runs first.
 
 # %% id="l07-e1" vklab={"role": "exercise", "id": "07-1", "points": 5, "lines": 11}
 SPREAD = """
@@ -104,7 +157,7 @@ void main(uint3 id : SV_DispatchThreadID, uint3 group : SV_GroupID, uint lane : 
 """
 
 # %% [markdown] id="l07-e1m"
-# Counters in the compiled kernel count what your tree costs. In a serial sum of 256 values, one invocation makes 256 loads from shared memory, one after the other.
+# Counters in the compiled kernel count what your tree costs. In a serial sum of 256 values, one invocation makes 256 loads from shared memory.
 
 # %% id="l07-e1d" vklab={"role": "demo", "id": "07-1"}
 with attempt("07-1"):
@@ -123,8 +176,8 @@ check("07-1", SPREAD)
 # hint("07-1")
 
 # %% [markdown] id="l07-2t"
-# ## 2 · Subgroups
-# A processor has **SIMD** instructions: one instruction works on a vector of, say, eight numbers, and the program names the vector. A GPU does the same with another kind of program, called **SIMT**: you write for one element, and compiler or hardware puts several invocations into the **lanes** of one instruction.
+# ## 3 · Subgroups
+# **SIMD** instructions of a processor work on a vector of, say, eight numbers, and the program names the vector. A GPU does the same with another kind of program, **SIMT**: you write for one element, and compiler or hardware puts several invocations into the **lanes** of one instruction.
 
 # %% id="l07-2d" tags=["hide-input"]
 figures.draw_subgroups()
@@ -152,13 +205,11 @@ figures.draw_subgroups()
 # | lavapipe 22.3 | 4 or 8, by the processor; 16 on demand | 32 KiB | measured |
 # | SwiftShader | 4 | 32 KiB | measured |
 #
-# A driver may offer less shared memory than the hardware has. Vulkan requires 16 KiB for a workgroup; for more, ask `maxComputeSharedMemorySize`.
+# Vulkan requires 16 KiB of shared memory for a workgroup; a driver may offer less than the hardware has, so ask `maxComputeSharedMemorySize`. With `VK_EXT_subgroup_size_control` (in Vulkan since 1.3) a program can ask which widths there are, and require one.
 #
-# With `VK_EXT_subgroup_size_control` (in Vulkan since 1.3) a program can ask which widths there are, and require one.
+# **What is promised?** A program can ask which operations a device has: only a few basic ones are required, and `WaveActiveSum` is not among them. An operation includes the *active* lanes. Which lanes are active behind an `if` or a loop that has divided them? Vulkan promises that they meet again at the end of the block if the *whole workgroup* has entered it together. For one subgroup of many, or for lanes that came divided, it promises this only with an extension: `VK_KHR_shader_subgroup_uniform_control_flow`, `VK_KHR_shader_maximal_reconvergence`. It never promises that the lanes run in step. Since Volta (2017), each lane of an NVIDIA GPU has its own place in the program, so lanes of one warp may be at different lines. So exchange by subgroup operations, or wait at a barrier.
 #
-# **What is promised?** A program can ask which operations a device has: only a few basic ones are required, and `WaveActiveSum` is not among them. An operation includes the *active* lanes. Which lanes are active behind an `if` or a loop that has divided them? Vulkan promises that they meet again at the end of the block if the *whole workgroup* has entered it together. For one subgroup of many, or for lanes that came divided, it promises this only with an extension: `VK_KHR_shader_subgroup_uniform_control_flow`, `VK_KHR_shader_maximal_reconvergence`. It never promises that the lanes run in step. Since Volta (2017), each lane of an NVIDIA GPU has its own place in the program, so lanes of one warp may be at different lines. A kernel that leaves out a barrier "because one subgroup runs in step" may work for years and then fail on another GPU or compiler. Exchange by subgroup operations, or wait at a barrier.
-#
-# To "optimize for AMD, Intel and Apple GPUs", a Vulkan program can ask for the width and the size of shared memory; be right at every width; choose workgroup and tile by specialization constants (lab 05); and measure on each device.
+# To "optimize for AMD, Intel and Apple GPUs", a Vulkan program asks for the width and the size of shared memory, is right at every width, chooses workgroup and tile by specialization constants (lab 05), and measures on each device.
 #
 # `WaveActiveSum` in a workgroup of 64, at two widths. lavapipe takes its width from a variable; another driver ignores it and shows its own width twice.
 
@@ -240,15 +291,15 @@ check("07-2", WIDTHS)
 # hint("07-2")
 
 # %% [markdown] id="l07-2u"
-# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same 16 MiB. The serial sum takes 256 turns where the tree takes 8 steps, and yet it is only 1.2 times as slow: while the lanes of one workgroup wait, other workgroups of the 16,384 use the GPU. `tree` has 9 barriers where `subgroups` has one.
+# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same 16 MiB. The serial sum takes 256 turns where the tree takes 8 steps, and yet it is only 1.2 times as slow: while the lanes of one workgroup wait, others of the 16,384 use the GPU. `tree` has 9 barriers, `subgroups` one.
 
 # %% id="l07-h200" tags=["nbval-ignore-output"]
 for name, time in RECORD["sums"]["time_ns"].items():
     print(f"{name:10} {time / 1000:8.1f} microseconds")
 
 # %% [markdown] id="l07-3t"
-# ## 3 · Lanes that wait
-# Invocations of a subgroup share instructions. If an `if` divides them, the subgroup takes both branches, one after the other, and in each branch the other lanes wait. This is **divergence**. A loop is the same: the subgroup goes round until its last lane has finished. In this model a **lane turn** is one lane during one turn of its subgroup's loop, whether the lane works or waits.
+# ## 4 · Lanes that wait
+# Invocations of a subgroup share instructions. If an `if` divides them, the subgroup takes both branches, one after the other, and in each branch the other lanes wait. This is **divergence**. In a loop, the subgroup goes round until its last lane has finished. A **lane turn** is one lane during one turn of that loop, whether it works or waits.
 
 # %% id="l07-3d" tags=["hide-input"]
 figures.draw_active([3, 1, 5, 2, 2, 2, 1, 2], 4, "Eight invocations, two subgroups.")
@@ -276,7 +327,7 @@ def lane_turns(turns, width):
 
 
 # %% [markdown] id="l07-e3m"
-# A loop of very different lengths: the steps of the Collatz sequence of each number from 1 to 256 (halve an even number, else take 3 n + 1, until 1 is reached), one invocation for each.
+# A loop of very different lengths: the steps of the Collatz sequence of each number from 1 to 256 (halve an even number, else take 3 n + 1, until 1 is reached).
 
 # %% id="l07-e3d" vklab={"role": "demo"}
 def collatz(n):
@@ -298,7 +349,7 @@ check("07-3", lane_turns)
 # hint("07-3")
 
 # %% [markdown] id="l07-3r"
-# Two consequences: narrow subgroups lose less, and neighbours with similar work lose little. The H200 shows the same. A kernel has 1 to 32 branches with a loop in each. Every invocation takes one of them, chosen by its lane, or by its group of 32 lanes (a workgroup of 256 has eight groups, so at most eight branches are taken). The times are multiples of the time with one branch.
+# Narrow subgroups lose less, and neighbours with similar work lose little. The H200 shows the same: a kernel has 1 to 32 branches with a loop in each, and every invocation takes one of them, chosen by its lane, or by its group of 32 lanes (a workgroup of 256 has eight groups, so at most eight branches are taken). The times are multiples of the time with one branch.
 
 # %% id="l07-branches" tags=["nbval-ignore-output"]
 branches = RECORD["branches"]["time_ns"]
@@ -308,20 +359,20 @@ for paths in branches["inside a subgroup"]:
     print(f"{paths:>8}  {lanes:14.2f}", f"{groups:9.2f}" if int(paths) <= 8 else "")
 
 # %% [markdown] id="l07-4t"
-# ## 4 · A softmax that survives
-# The last layer of a classifier gives **logits**, numbers of any size. A **softmax** makes probabilities of them: `exp(x) / sum of exp(x)` over the row. float32 ends near 3.4e38. Is exp(88) finite in float32, and exp(100)? Write True or False; you may compute both in Python.
+# ## 5 · A softmax that survives
+# The last layer of a classifier gives **logits**, numbers of any size. A **softmax** makes probabilities of them: `exp(x) / sum of exp(x)` over the row. float32 ends near 3.4e38. Is exp(88) finite in float32, and exp(100)? Write True or False.
 
 # %% id="l07-p2"
 predict("07-p2", logit_88_finite=..., logit_100_finite=...)
 
 # %% [markdown] id="l07-4r"
-# So a softmax that does not overflow subtracts the largest logit of the row first. That is one pass for the largest, one for the sum, one for the result: three loads of each logit. The three loops of the runtime's kernel are in lines 34, 41 and 50; the rest is for other layouts.
+# So a softmax that does not overflow subtracts the largest logit of the row first. Three passes find the largest, the sum and the result: three loads of each logit. The loops of the runtime's kernel are in lines 34, 41 and 50; the rest is for other layouts.
 
 # %% id="l07-show" tags=["nbval-ignore-output"]
 show("softmax")
 
 # %% [markdown] id="l07-4s"
-# The first two passes can be one. Each part of the row becomes a pair: its largest logit so far, and the sum of `exp(logit - largest)`. Two parts can be joined, so a tree works here, too. This is the **online softmax**.
+# The first two passes can be one. Each part of the row becomes a pair: its largest logit so far, and the sum of `exp(logit - largest)`. A tree joins the pairs. This is the **online softmax**.
 
 # %% id="l07-4d" tags=["hide-input"]
 figures.draw_join()
@@ -383,73 +434,24 @@ check("07-4", SOFTMAX)
 # %% id="l07-e4h" tags=["nbval-ignore-output"]
 # hint("07-4")
 
-# %% [markdown] id="l07-break"
-# ## 5 · What would break this?
-# A **scan** keeps what a reduction throws away: the sum up to every place. This one adds from the end. It is the kernel of somebody who tested it well: 100 of 100 runs on a CPU driver were right. **One line is missing. Which, and where?**
-
-# %% id="l07-5d" tags=["hide-input"]
-figures.draw_scan()
-
-# %% id="l07-scan"
-SCAN = """
-StructuredBuffer<float> x;
-RWStructuredBuffer<float> y;
-groupshared float part[64];
-
-[shader("compute")]
-[numthreads(64, 1, 1)]
-void main(uint lane : SV_GroupIndex) {
-    part[lane] = x[lane];
-    GroupMemoryBarrierWithGroupSync();
-    for (uint step = 1; step < 64; step *= 2) {
-        float further = 0;
-        if (lane + step < 64) further = part[lane + step];
-        part[lane] += further;
-        GroupMemoryBarrierWithGroupSync();
-    }
-    y[lane] = part[lane];
-}
-"""
-
-# %% [markdown] id="l07-5p"
-# Three questions on a CPU driver, which runs the invocations of a workgroup from the first to the last. Is the result right? Is it right if the driver begins with the last invocation? Do the counters see a race? Write True or False, then run the next cell.
-
-# %% id="l07-p3"
-predict("07-p3", plain_right=..., mirrored_right=..., race_seen=...)
-
-# %% id="l07-races" tags=["nbval-ignore-output"]
-x = np.arange(64, dtype=np.float32)
-seen = figures.observe(SCAN, {"x": x, "y": np.zeros_like(x)}, (1,), None, ("counted", "mirrored"))
-for way, done in seen.dispatches.items():
-    print(f"{way:9} right: {np.array_equal(done.buffers['y'], np.cumsum(x[::-1])[::-1])}")
-print(race_shape(seen) or "no race")
-
-# %% [markdown] id="l07-5r"
-# <details><summary>Which line?</summary>
-#
-# A barrier is missing between `further = part[lane + step]` and `part[lane] += further`. Invocation 0 reads element 1, and invocation 1 writes it in the same step; nothing says which comes first. The barrier at the end of the loop orders the steps, not the two halves of a step.
-#
-# Because data flows from later invocations to earlier ones, a driver that runs them in order always reads first: right, by luck. The check of this course therefore runs kernels without subgroup operations in mirrored order, too, and its counters remember for each element of shared memory who has used it since the last barrier. `WavePrefixSum` needs no barrier inside of a subgroup, and is the usual first step of a scan.
-# </details>
-
 # %% [markdown] id="l07-recap"
 # ## Recap
 # | word | what it is | where |
 # |---|---|---|
-# | shared memory | memory of one workgroup; a barrier must stand between a write and a read by another | section 1 |
+# | shared memory | memory of one workgroup; a barrier must stand between a write and a read by another, and nobody leaves early | section 2 |
 # | reduction, tree | one value of many; pairs are combined, in log2(n) steps | 07-1 |
 # | subgroup, lane | invocations that share instructions; 1 to 128 of them, so ask | 07-2 |
-# | SIMD, SIMT | the program names the vector, or is written for one element | section 2 |
+# | SIMD, SIMT | the program names the vector, or is written for one element | section 3 |
 # | divergence | lanes wait while others take another branch or more turns | 07-3 |
 # | online softmax | largest logit and sum in one pass, by joining pairs | 07-4 |
-# | scan | the reduction up to every place | section 5 |
+# | scan | the reduction up to every place; `WavePrefixSum` is the usual first step of one | section 1 |
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: [lab 07b](07b_atomics_and_banks.ipynb), invocations that meet at one element or at one bank, with the open-ended exercise. In a weekend and on the path *GPU*: [lab 08](08_matmul.ipynb), products of matrices.
+# **Next**: [lab 07b](07b_atomics_and_banks.ipynb), invocations that meet at one element or at one bank, with the open-ended exercise. Then [lab 08](08_matmul.ipynb), products of matrices.
 #
 # **To read**
 # * Vulkan's subgroups, with a table of operations: <https://www.khronos.org/blog/vulkan-subgroup-tutorial>
 # * Lanes and shared memory: [AMD's table](https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html), [LLVM's AMDGPU guide](https://llvm.org/docs/AMDGPUUsage.html), [Intel's guide](https://www.intel.com/content/www/us/en/docs/oneapi/optimization-guide-gpu/2025-0/shared-local-memory.html), [Metal's tables](https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf), [CUDA's guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#simt-architecture), which also says why lanes need not run in step
 # * M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax* (2018): <https://arxiv.org/abs/1805.02867>
-# * W. D. Hillis, G. L. Steele, *Data parallel algorithms* (1986): the scan of section 5
+# * W. D. Hillis, G. L. Steele, *Data parallel algorithms* (1986): the scan of section 1

@@ -3,13 +3,13 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Atomics and banks"
-#     minutes: 80
+#     minutes: 60
 #     before: ["07"]
 # ---
 
 # %% [markdown] id="l07b-title"
 # # Lab 07b · Atomics and banks
-# **When invocations meet at one place** · 80 minutes, 3 exercises
+# **When invocations meet at one place** · 60 minutes, 3 exercises, the last one extra
 #
 # Two invocations may meet at the same *element*, and then an update can be lost. Or they meet at the same *bank* of shared memory, and then one of them waits. The first makes results wrong, the second makes kernels slow.
 #
@@ -228,22 +228,22 @@ check("07b-2", transactions)
 # * **diagonals** that wrap around: column `(d + row) % 32`, or with another slope;
 # * **butterflies**: column `d ^ row`, or `d ^ p(row)`, where `p(row)` is the row with its five bits in another order. Sorting networks and the fast Fourier transform use such accesses.
 #
-# The picture below your function shows a list of 192 accesses: 32 rows, 32 columns, 64 wrapped diagonals (slopes 1 and -1), 64 blocks (8 x 4 and 4 x 8).
+# The extra exercise arranges such a tile. The picture below your function shows a list of 192 accesses: 32 rows, 32 columns, 64 wrapped diagonals (slopes 1 and -1), 64 blocks (8 x 4 and 4 x 8).
 
-# %% id="l07b-5c"
+# %% id="l07b-5c" vklab={"id": "07b-3"}
 ACCESSES = banks.accesses_of(banks.PICTURE)  # an array: a row for each access, with 32 elements
 print("shape:", ACCESSES.shape, " elements 32 * row + column of the second one:", ACCESSES[1][:4])
 for name, cost in sorted(banks.obvious(ACCESSES).items(), key=lambda pair: pair[1])[::-1]:
     if name in ("row by row", "XOR", "skew by 1", "skew by 6"):
         print(f"{name:12} {cost:5} transactions")
 
-# %% [markdown] id="l07b-5r"
+# %% [markdown] id="l07b-5r" vklab={"id": "07b-3"}
 # `skew by k` puts element `(row, column)` at place `(column + k * row) % 32` of its row.
 #
 # **The bound.** Each access takes one transaction at least, so no table needs fewer than 192. No table needs exactly 192 either. Suppose one had no conflict. Each bank has 1024 / 32 = 32 words, and serves each access once. The 32 words of a bank would be in 32 different rows, 32 different columns, and on 32 different diagonals `d = (column - row) % 32`. Add up `column - row` over these 32 words: the sum is 0, because rows and columns both run through 0 to 31. The sum of the `d` is 0 + 1 + ... + 31 = 496, and 496 % 32 is 16, not 0. So this cannot be.
 #
-# ### Exercise 3 · Few transactions (scored)
-# Your function gets a list of accesses and returns a table. `banks.total(table, accesses)` counts the transactions, and `banks.of_each` those of each access. The check asks for six lists: two short ones, for which any table is right; that of the picture; and three with rows, columns, blocks and butterflies at random, for which a table without any conflict exists. All six together have 30 seconds, so stop after 4 seconds each.
+# ### Exercise 3 · Few transactions (scored, extra)
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Your function gets a list of accesses and returns a table. `banks.total(table, accesses)` counts the transactions, and `banks.of_each` those of each access. The check asks for six lists: two short ones, for which any table is right; that of the picture; and three with rows, columns, blocks and butterflies at random, for which a table without any conflict exists. All six together have 30 seconds, so stop after 4 seconds each.
 #
 # A list's point grows from 0 to 1. The 0 is at the best of the simple tables: row by row, XOR and `skew by k`. The 1 is at one transaction for each access of a random list, and at 240 for the picture. (The fewest that we know there is 224.)
 
@@ -271,7 +271,7 @@ def arrange(accesses):
     ### END SOLUTION
 
 
-# %% id="l07b-e3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+# %% id="l07b-e3d" vklab={"role": "demo", "id": "07b-3"} tags=["nbval-ignore-output"]
 with attempt("07b-3"):
     mine = arrange(ACCESSES)
     kinds = {"rows": 32, "columns": 32, "diagonals": 64, "blocks": 64}
@@ -280,7 +280,7 @@ with attempt("07b-3"):
 # %% id="l07b-e3c" vklab={"role": "check", "id": "07b-3"}
 check("07b-3", arrange)
 
-# %% id="l07b-e3h"
+# %% id="l07b-e3h" vklab={"id": "07b-3"}
 # hint("07b-3")
 
 # %% [markdown] id="l07b-break"

@@ -115,10 +115,10 @@ check("08-1", tiled_traffic)
 # hint("08-1")
 
 # %% [markdown] id="l08-2s"
-# The third kernel of the ladder holds one step of both strips in **shared memory**: an array that belongs to a workgroup, fast and small. Here it needs three rules.
+# The third kernel of the ladder holds one step of both strips in **shared memory** (lab 07). Here it needs three rules.
 # * **Everyone loads.** The 256 invocations of a tile of 16 x 16 load 256 elements of each operand, one each. Which element an invocation loads depends on its place in the workgroup (`local.x`, `local.y`). It need not belong to the sum that this invocation computes.
-# * **Barriers on both sides.** `GroupMemoryBarrierWithGroupSync()` waits until all invocations of the workgroup have arrived and their writes to shared memory (to no other) can be seen. One stands before the tile is used, one before it is overwritten.
-# * **Nobody leaves early.** Every invocation of a workgroup has to reach every barrier. One without an element of `y` still loads for the others, and what lies outside of a matrix counts as 0, in both tiles.
+# * **Barriers on both sides.** One `GroupMemoryBarrierWithGroupSync()` stands before the tile is used, one before it is overwritten.
+# * **Nobody leaves early.** An invocation without an element of `y` still loads for the others, and what lies outside of a matrix counts as 0, in both tiles.
 
 # %% id="l08-2show"
 show("labs/matmul_shared")

@@ -3,14 +3,14 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Occupancy and matrix units"
-#     minutes: 90
+#     minutes: 80
 #     before: ["01b", "08"]
 #     know: ["NumPy", "`sorted(key=...)`"]
 # ---
 
 # %% [markdown] id="l08b-title"
 # # Lab 08b · Occupancy and matrix units
-# **How full a multiprocessor is, what multiplies whole matrices, and which tile comes next** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
+# **How full a multiprocessor is, what multiplies whole matrices, and which tile comes next** · 80 minutes, 5 exercises, the last one extra
 #
 # In lab 08, a kernel with two buffers was slower than the same kernel with one. Halves (floats of 16 bits) on matrix units were faster than any kernel with float32. Both have reasons that you can compute without a GPU.
 #
@@ -286,9 +286,9 @@ grid = [(i, j) for i in range(12) for j in range(12)]
 draw_orders({name: sorted(grid, key=key) for name, key in ORDERS.items()}, [1] * 12, [1] * 12, 6,
             "12 x 12 tiles, a cache of six strips: three orders, and the bytes that they load.")
 
-# %% [markdown] id="l08b-e5t"
-# ### Exercise 5 · An order of tiles (scored)
-# Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. The check has two tiny grids, of one and of two tiles, and five that count: the small one below, two with strips of equal size, and two with strips of several sizes. Of two, the worse one counts. All seven together have 10 seconds, so search a grid for one second at most.
+# %% [markdown] id="l08b-e5t" vklab={"id": "08b-5"}
+# ### Exercise 5 · An order of tiles (scored, extra)
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. The check has two tiny grids, of one and of two tiles, and five that count: the small one below, two with strips of equal size, and two with strips of several sizes. Of two, the worse one counts. All seven together have 10 seconds, so search a grid for one second at most.
 #
 # For 24 x 24 tiles and six strips of one byte, rows load 600 bytes, a snake 508, and 163 is the best that we know. A snake is the "obvious answer" of the verdict and gets no points; the check tells how few bytes give all points. For the small grid, in which two of 15 tiles are not wanted, these are 13, which a search has shown to be the best. There, trying many small changes pays.
 #
@@ -297,7 +297,7 @@ draw_orders({name: sorted(grid, key=key) for name, key in ORDERS.items()}, [1] *
 # Each strip is loaded once at least. And count each tile for the one of its two strips that was loaded later: the other one was in the cache at that moment, among at most `cache - s` bytes if the new strip has `s`. So this load can serve tiles worth at most `s (cache - s)`, where a tile is worth the product of its two strips. For the 24 x 24 tiles this gives 576 / 5, or 116.
 # </details>
 
-# %% id="l08b-5s" tags=["hide-input"]
+# %% id="l08b-5s" vklab={"id": "08b-5"} tags=["hide-input"]
 tiles, a, b, cache = SMALL
 draw_orders({name: sorted(tiles, key=ORDERS[name]) for name in ("rows", "snake")}, a, b, cache,
             "The small grid: two of its 15 tiles are not wanted. The strips of a have 3, 1 and 1 "
@@ -333,7 +333,7 @@ def order_tiles(tiles, a, b, cache):
     ### END SOLUTION
 
 
-# %% id="l08b-e5d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+# %% id="l08b-e5d" vklab={"role": "demo", "id": "08b-5"} tags=["nbval-ignore-output"]
 with attempt("08b-5"):
     mine = {"snake": sorted(grid, key=ORDERS["snake"]),
             "your order": order_tiles(grid, [1] * 12, [1] * 12, 6)}
@@ -342,7 +342,7 @@ with attempt("08b-5"):
 # %% id="l08b-e5c" vklab={"role": "check", "id": "08b-5"}
 check("08b-5", order_tiles)
 
-# %% id="l08b-e5h"
+# %% id="l08b-e5h" vklab={"id": "08b-5"}
 # hint("08b-5")
 
 # %% [markdown] id="l08b-5r"

@@ -70,6 +70,7 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, "# ## A value", "# ## 3 · A value", "section 3 is the 1. one"),
     (SOURCE, "# ## A value", "# ### Exercise 90-3: a value", "write '### Exercise 1 · ...', not"),
     (SOURCE, "# ## A value", "# ### Exercise 1 · A value (extra)", "'extra)' ends the headings of"),
+    (SOURCE, "# ## A value", "# ## A value\n# " + 2200 * "word ", " words, at most 2,200: say each"),
     (SOURCE, ' vklab={"role": "own"}', "", "0 cells have the role 'own'"),
     (SOURCE, '# hint("90-1")', 'hint("90-1")', "comment the hint out"),
     (SOURCE, "# ## A value", "# **Predict:** how many?", "write a cell with predict(...)"),
@@ -133,6 +134,17 @@ def test_an_extra_exercise_is_not_in_the_minutes(planted, fixture_lab):
     assert not [said for said in layout_problems(read_lab(path)) if "headings of extra" in said]
     path.write_text(text.replace(" (extra)", ""))
     assert [said for said in layout_problems(read_lab(path)) if "headings of extra" in said]
+
+
+def test_an_optional_text_is_neither_in_the_words_nor_in_the_minutes(planted, fixture_lab):
+    whole = minutes_estimate(fixture_lab.lab)
+    marked = 'id="l90-1t" vklab={"extra": true}'
+    case = planted(SOURCE, 'id="l90-1t"', marked)
+    assert whole - minutes_estimate(case.lab) == pytest.approx(14 / 110)
+    assert not [said for said in gates.source_problems(case.lab) if "not known" in said]
+    path = case.root / SOURCE
+    path.write_text(path.read_text().replace("# ## Rounding up", "# ## Up\n# " + 2200 * "word "))
+    assert not [said for said in layout_problems(read_lab(path)) if "words, at most" in said]
 
 
 def test_an_answer_may_use_what_cells_before_compute(planted, fixture_lab):

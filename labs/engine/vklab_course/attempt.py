@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vklab_course import limits, words
-from vklab_course.definition.exercise import LAB, exercises_of, number_of
+from vklab_course.definition.exercise import LAB, exercises_of, home_of
 from vklab_course.definition.verdict import NOTE
 
 __all__ = ["Note", "attempt"]
@@ -120,14 +120,14 @@ def _not_run(identifier: str, error: BaseException) -> str:
     """Return the note for an answer that is not defined, because its cell has not run."""
     if not isinstance(error, NameError):
         return ""
-    known = exercises_of(number_of(identifier)).values()
+    known = exercises_of(home_of(identifier)).values()
     own = [each for each in known if each.title == error.name]
     return f"run the cell of exercise {own[0].id} first: it defines {error.name}" if own else ""
 
 
 def _title(identifier: str) -> str:
     """Return the name of an exercise's answer; "" for an exercise that does not exist."""
-    known = exercises_of(number_of(identifier)).get(identifier)
+    known = exercises_of(home_of(identifier)).get(identifier)
     return known.title if known else ""
 
 

@@ -17,7 +17,7 @@ from vklab_course.children.run_limited import run_limited
 from vklab_course.counting.observe import PINNED
 from vklab_course.definition.case import Case
 from vklab_course.definition.draw import public_cases
-from vklab_course.definition.exercise import Exercise, exercises_of, find, number_of
+from vklab_course.definition.exercise import Exercise, exercises_of, find, home_of, number_of
 from vklab_course.definition.judge import Answers, LocalAnswers, judge
 from vklab_course.definition.verdict import Verdict
 from vklab_course.features import missing_features
@@ -165,7 +165,7 @@ def _text_status(answer: Any) -> tuple[str, str]:
 def _other(exercise: Exercise, answer: Any) -> Exercise | None:
     """Return another exercise of the same lab whose answer has this function's name, if any."""
     name = getattr(answer, "__name__", None)
-    for other in exercises_of(number_of(exercise.id)).values():
+    for other in exercises_of(home_of(exercise.id)).values():
         if name == other.title != exercise.title:
             return other
     return None

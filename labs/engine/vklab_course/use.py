@@ -6,7 +6,7 @@ from typing import Any
 
 from vklab_course import seam
 from vklab_course.check import judged_text
-from vklab_course.definition.exercise import Exercise, find, number_of
+from vklab_course.definition.exercise import Exercise, find, home_of
 from vklab_course.student import keeping, kept
 from vklab_course.student.kept import KeptError
 
@@ -29,7 +29,7 @@ def use(identifier: str) -> Any:
         raise LookupError(
             f"exercise {exercise.id} builds no piece of the runtime, so nothing of it is kept"
         )
-    if keeping.running_lab() == number_of(exercise.id):
+    if keeping.running_lab() == home_of(exercise.id):
         raise RuntimeError(
             f"{exercise.id} is an exercise of this lab: call {exercise.title} itself"
         )

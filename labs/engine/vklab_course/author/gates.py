@@ -39,6 +39,8 @@ STUB = re.compile(
 )
 # The columns that fit beside JupyterLab's side bar on a laptop's screen.
 COLUMNS = 100
+# `extra` marks what is optional, as the cells of an extra exercise are: not in the minutes.
+KNOWN = {"role", "id", "points", "needs", "lines", "define", "says", "extra"}
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}|<[\w.]+ object at")
 
 
@@ -97,7 +99,7 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     problems = []
     if cell.role not in ROLES:
         problems.append(f"role {cell.role!r} is none of {', '.join(ROLES)}")
-    unknown = sorted(set(cell.meta) - {"role", "id", "points", "needs", "lines", "define", "says"})
+    unknown = sorted(set(cell.meta) - KNOWN)
     if unknown:
         problems.append(f"metadata {', '.join(unknown)} is not known")
     problems += [f"tag {tag!r} is not allowed" for tag in cell.tags if tag not in TAGS]
@@ -106,9 +108,7 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
         problems.append("an exercise without a solution region")
     if cell.role != "exercise" and any(line.region == "solution" for line in lines):
         problems.append("a solution outside of an exercise cell")
-    if cell.role in ("exercise", "check") and not re.fullmatch(
-        rf"{lab.number}-[1-9]\d?", cell.exercise
-    ):
+    if cell.role in ("exercise", "check") and not re.fullmatch(LAB + r"-[1-9]\d?", cell.exercise):
         problems.append(f"exercise id {cell.exercise!r}: write {lab.number}-1, {lab.number}-2 ...")
     if "says" in cell.meta and (cell.kind != "markdown" or not cell.meta["says"]):
         problems.append("says: list what a text names of the output beside it, in a text cell")

@@ -19,7 +19,7 @@ __all__ = ["LINK", "Section", "layout_problems", "minutes_estimate", "minutes_wi
 # estimate was within 14 %.
 WORDS_A_MINUTE, MINUTES_A_LINE_READ = 110, 0.2
 MINUTES_AN_EXERCISE, MINUTES_A_LINE_WRITTEN = 9.0, 0.5
-TOLERANCE = 0.2
+TOLERANCE, WORDS = 0.2, 2200  # words at most, without extra exercises
 # The student writes something of their own within this share of the cells.
 FIRST_ANSWER, SHORT = 1 / 3, 12  # a lab with SHORT cells before it is short enough
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)\s]+)\)")
@@ -59,14 +59,23 @@ def minutes_estimate(lab: Lab) -> float:
 
     Cells of an extra exercise are left out.
     """
+    return _estimate(_required(lab))
+
+
+def _required(lab: Lab) -> list[Cell]:
     known = exercises_of(lab.number)
     extras = {key for key, exercise in known.items() if exercise.extra}
-    return _estimate(cell for cell in lab.cells if cell.exercise not in extras)
+    return [cell for cell in lab.cells if cell.exercise not in extras]
+
+
+def _words(cells: Iterable[Cell]) -> int:
+    texts = [c.text for c in cells if c.kind == "markdown" and not c.meta.get("extra")]
+    return sum(len(re.findall(r"\w+", text)) for text in texts)
 
 
 def _estimate(given: Iterable[Cell]) -> float:
-    cells = [cell for cell in given if not cell.meta.get("extra")]  # (in a notebook)
-    words = sum(len(re.findall(r"\w+", c.text)) for c in cells if c.kind == "markdown")
+    cells = [cell for cell in given if not cell.meta.get("extra")]
+    words = _words(cells)
     demos = [cell for cell in cells if cell.kind == "code" and cell.role == "demo"]
     read = sum(len(cell.text.splitlines()) for cell in demos)
     exercises = [cell for cell in cells if cell.role == "exercise"]
@@ -80,7 +89,7 @@ def _estimate(given: Iterable[Cell]) -> float:
 
 
 def layout_problems(lab: Lab) -> list[str]:
-    """Check minutes, links, ids, headings, and the order of the cells of each exercise."""
+    """Check minutes, words, links, ids, headings, and the order of the cells of each exercise."""
     problems = [
         *_minutes(lab),
         *_needs(lab),
@@ -102,6 +111,9 @@ def _minutes(lab: Lab) -> Iterator[str]:
     stated = f"{lab.minutes} minutes"
     if stated not in lab.cells[0].text:
         yield f"the first cell does not say {stated!r}, as the header does"
+    words = _words(_required(lab))
+    if words > WORDS:
+        yield f"{words:,} words, at most {WORDS:,}: say each thing once, or mark what is extra"
 
 
 def _needs(lab: Lab) -> Iterator[str]:
@@ -128,8 +140,8 @@ def _links(lab: Lab) -> Iterator[str]:
 
 
 def _ids(lab: Lab) -> Iterator[str]:
-    start = f"l{lab.number}-"
-    for cell in lab.cells:
+    for cell in lab.cells:  # (a cell keeps its id where its exercise moves to another lab)
+        start = f"l{number_of(cell.exercise) or lab.number}-"
         if not cell.id.startswith(start):
             yield f"cell {cell.id}: ids of this lab start with {start}"
 

@@ -31,13 +31,16 @@ def release(
     variant_seed: Annotated[
         str, typer.Option("--variant-seed", metavar="S", help="Draws the class's variants.")
     ] = "",
+    grade_extra: Annotated[
+        bool, typer.Option("--grade-extra", help="Grade extra exercises, too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make what a class gets: notebooks in its variants, no solutions, no oracles."""
     lab = part("author.lab")
     labs = [lab.find_lab(number) for number in numbers or ()]
     labs = labs or [lab.read_lab(path) for path in lab.all_labs()]
-    made = part("grade.assignment.release").release(labs, out, variant_seed)
+    made = part("grade.assignment.release").release(labs, out, variant_seed, grade_extra)
     if as_json:
         console.emit(
             {
@@ -54,6 +57,7 @@ def release(
             one.version,
             len(one.exercises),
             f"{one.points:g}",
+            " ".join(one.not_graded),
             " ".join(
                 f"{key}:{number}"
                 for key, number in made.variants.items()
@@ -62,7 +66,7 @@ def release(
         )
         for one in made.labs
     ]
-    console.table("", ("lab", "version", "exercises", "points", "variants"), rows)
+    console.table("", ("lab", "version", "graded", "points", "not graded", "variants"), rows)
     console.say(f"release {made.id} in {out}: {len(made.files)} files, no part of a solution")
 
 
@@ -96,6 +100,7 @@ def submit(
                 "points": done.points,
                 "warnings": done.warnings,
                 "interrupted": done.interrupted,
+                "not_graded": done.not_graded,
                 "exercises": {k: r.model_dump() for k, r in done.exercises.items()},
             }
         )
@@ -109,6 +114,8 @@ def submit(
         )
     for warning in done.warnings:
         console.say(f"warning: {warning}", "yellow")
+    if done.not_graded:
+        console.say(f"extra, not graded: {', '.join(done.not_graded)}")
     waiting = sum(r.of for r in done.exercises.values() if r.status == "needs_hand_marking")
     more = f", up to {waiting:g} more by hand" if waiting else ""
     console.say(f"{done.points:g} points on the public cases{more}; marks come from other cases")

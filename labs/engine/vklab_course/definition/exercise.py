@@ -27,7 +27,7 @@ from vklab_course.places import VARIANTS, labs_folder
 
 __all__ = [
     "LAB", "PLACE", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of",
-    "find", "is_lab", "number_of",
+    "find", "home_of", "is_lab", "number_of",
 ]  # fmt: skip
 
 LAB = r"\d\d[b-z]?"  # a lab's number; its second notebook, if it has one, is "04b"
@@ -240,7 +240,21 @@ def exercises_of(number: str, variants: Mapping[str, int] | None = None) -> dict
         for (home, key), kind in _exercises.items()
         if home == module and kind.marked
     }
-    return dict(sorted(own.items(), key=lambda item: int(item[0].partition("-")[2])))
+    places = {key: (number_of(key), int(key.partition("-")[2])) for key in own}
+    return {key: own[key] for key in sorted(own, key=places.__getitem__)}
+
+
+def home_of(identifier: str) -> str:
+    """Return the lab that has an exercise: that of its number, or the one that it has moved to."""
+    first = number_of(identifier)
+    if (_load(first), identifier) in _exercises:
+        return first
+    named = re.compile(rf"""["']{re.escape(identifier)}["']""")
+    for path in sorted((labs_folder() / "checks").glob("lab_*.py")):
+        number = path.stem.removeprefix("lab_")
+        if named.search(path.read_text("utf-8")) and (_load(number), identifier) in _exercises:
+            return number
+    return first
 
 
 def chosen_variants() -> dict[str, int]:
@@ -251,15 +265,16 @@ def chosen_variants() -> dict[str, int]:
 
 def find(identifier: str) -> Exercise:
     """Return an exercise by id. Raises LookupError with the ids that exist."""
-    exercises = exercises_of(number_of(identifier))
-    other = _exercises.get((_load(number_of(identifier)), identifier))
+    home = home_of(identifier)
+    exercises = exercises_of(home)
+    other = _exercises.get((_load(home), identifier))
     if other is not None and not other.marked:
         return other()
     if identifier not in exercises:
         meant = _meant(identifier)
         asked = f". Did you mean {meant!r}?" if meant else ""
         if not exercises:
-            raise LookupError(f"there is no lab {number_of(identifier) or identifier!r}{asked}")
+            raise LookupError(f"there is no lab {home or identifier!r}{asked}")
         listed = ", ".join(exercises)
         raise LookupError(f"there is no exercise {identifier!r}; there is {listed}{asked}")
     return exercises[identifier]

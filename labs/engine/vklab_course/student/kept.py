@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vklab.errors import VklabError
-from vklab_course.definition.exercise import Exercise, number_of
+from vklab_course.definition.exercise import Exercise, home_of, number_of
 from vklab_course.places import labs_folder
 from vklab_course.student.copies import HIDDEN
 
@@ -86,9 +86,9 @@ def work_folder() -> Path | None:
 
 def lab_path(identifier: str) -> Path:
     """Return the student notebook, as it was shipped, of an exercise's lab."""
-    found = sorted(labs_folder().glob(f"{number_of(identifier)}_*.ipynb"))
+    found = sorted(labs_folder().glob(f"{home_of(identifier)}_*.ipynb"))
     if not found:
-        raise KeptError(f"there is no lab {number_of(identifier)} in {labs_folder()}")
+        raise KeptError(f"there is no lab {home_of(identifier)} in {labs_folder()}")
     return found[0]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
-__all__ = ["merge"]
+__all__ = ["by_id", "merge", "note", "one", "role", "unique"]
 
 MINE = "You had changed this cell; the lab has changed it, too. This is what you wrote:"
 NEW = "The lab has changed this cell. Your answer above is kept; this is the new text:"
@@ -32,8 +32,8 @@ def merge(base: NotebookNode, mine: NotebookNode, lab: NotebookNode) -> Notebook
         mine: the student's copy.
         lab: the lab of today.
     """
-    old, new = _by_id(base), _by_id(lab)
-    theirs = _by_id(mine)
+    old, new = by_id(base), by_id(lab)
+    theirs = by_id(mine)
     merged = copy.deepcopy(mine)
     merged.metadata = {**mine.metadata, "vklab": lab.metadata.get("vklab", {})}
     merged.cells = []
@@ -41,21 +41,23 @@ def merge(base: NotebookNode, mine: NotebookNode, lab: NotebookNode) -> Notebook
     merged.cells += _kept(extras.get("", ()), old)
     for identifier, cell in new.items():
         if identifier in theirs:
-            merged.cells += _one(old.get(identifier), theirs[identifier], cell)
-        elif identifier not in old or _role(cell) in ("exercise", "check"):
+            merged.cells += one(old.get(identifier), theirs[identifier], cell)
+        elif identifier not in old or role(cell) in ("exercise", "check"):
             merged.cells.append(copy.deepcopy(cell))  # new in the lab, or required by it
         merged.cells += _kept(extras.get(identifier, ()), old)
-    return _unique(merged)
+    return unique(merged)
 
 
-def _by_id(notebook: NotebookNode) -> dict[str, NotebookNode]:
+def by_id(notebook: NotebookNode) -> dict[str, NotebookNode]:
+    """Return the cells by id; of a repeated id the first."""
     cells: dict[str, NotebookNode] = {}
     for cell in notebook.cells:
         cells.setdefault(cell.id, cell)
     return cells
 
 
-def _role(cell: NotebookNode) -> str:
+def role(cell: NotebookNode) -> str:
+    """Return the role of a cell of a notebook, or ""."""
     return str(cell.metadata.get("vklab", {}).get("role", ""))
 
 
@@ -78,24 +80,37 @@ def _kept(cells: Any, old: dict[str, NotebookNode]) -> list[NotebookNode]:
     return [copy.deepcopy(c) for c in cells if c.id not in old or c.source != old[c.id].source]
 
 
-def _one(old: NotebookNode | None, mine: NotebookNode, new: NotebookNode) -> list[NotebookNode]:
+def one(old: NotebookNode | None, mine: NotebookNode, new: NotebookNode) -> list[NotebookNode]:
+    """Return what becomes of one cell that the student and the lab have, perhaps with a note.
+
+    Args:
+        old: the cell as it was copied, if it was.
+        mine: the student's cell.
+        new: the lab's cell of today.
+    """
     kept = copy.deepcopy(mine)
     kept.metadata = copy.deepcopy(new.metadata)
     if mine.cell_type != new.cell_type:
-        return [copy.deepcopy(new), _note(mine, MINE, "mine")]
+        return [copy.deepcopy(new), note(mine, MINE, "mine")]
     lab_changed = old is None or old.source != new.source
     touched = old is None or old.source != mine.source
     if mine.source == new.source or not lab_changed:
         return [kept]
     if not touched:
         return [copy.deepcopy(new)]
-    if _role(new) in ANSWERS:
-        return [kept, _note(new, NEW, "new")]
-    return [copy.deepcopy(new), _note(mine, MINE, "mine")]
+    if role(new) in ANSWERS:
+        return [kept, note(new, NEW, "new")]
+    return [copy.deepcopy(new), note(mine, MINE, "mine")]
 
 
-def _note(cell: NotebookNode, words: str, ending: str) -> NotebookNode:
-    """Return a text cell that quotes another cell in full."""
+def note(cell: NotebookNode, words: str, ending: str) -> NotebookNode:
+    """Return a text cell that quotes another cell in full.
+
+    Args:
+        cell: the cell to quote.
+        words: a sentence before it.
+        ending: what ends the id of the text cell.
+    """
     fence = "```"
     while fence in cell.source:
         fence += "`"
@@ -105,7 +120,7 @@ def _note(cell: NotebookNode, words: str, ending: str) -> NotebookNode:
     return made
 
 
-def _unique(notebook: NotebookNode) -> NotebookNode:
+def unique(notebook: NotebookNode) -> NotebookNode:
     """Rename the ids of later cells that repeat an id."""
     taken: set[str] = set()
     for cell in notebook.cells:

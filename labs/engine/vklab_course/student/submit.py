@@ -18,7 +18,7 @@ from vklab_course.definition.exercise import chosen_variants, exercises_of, is_l
 from vklab_course.grade import jobs as running
 from vklab_course.grade.assignment import manifest
 from vklab_course.grade.assignment import rebuild as rebuilding
-from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts
+from vklab_course.grade.assignment.manifest import LabFacts
 from vklab_course.grade.assignment.submission import BadSubmission, read_notebook
 from vklab_course.grade.jobs import Job, Judge, Outcome
 from vklab_course.grade.results import records
@@ -36,7 +36,8 @@ ABSOLUTE = re.compile(r"""["'](/(?:home|Users|root|mnt|tmp)/[^"']*|[A-Za-z]:\\\\
 class Handed:
     """One file to hand in: its path, the results on public cases, and warnings.
 
-    `interrupted` says why the run stopped before its last exercise, or "".
+    `interrupted` says why the run stopped before its last exercise, or "". `not_graded` are the
+    extra exercises that have no marks.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class Handed:
     exercises: dict[str, ExerciseResult]
     warnings: tuple[str, ...]
     interrupted: str = ""
+    not_graded: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
@@ -52,7 +54,10 @@ class Handed:
 
 
 def lab_facts(number: str) -> tuple[LabFacts, Any]:
-    """Return a lab of the folder of labs, and its student notebook."""
+    """Return a lab of the folder of labs, and its student notebook.
+
+    In a release the release says which exercises are graded; elsewhere extra ones are not.
+    """
     root = places.labs_folder()
     labs = sorted(path for path in root.glob("*.ipynb") if number_of(path.stem))
     path = next((path for path in labs if is_lab(number, path.stem)), None)
@@ -63,19 +68,11 @@ def lab_facts(number: str) -> tuple[LabFacts, Any]:
             f"there is no lab {number!r} in {root}; there is {', '.join(stems) or 'none'}.{near}"
         )
     notebook = nbformat.read(path, as_version=4)
-    about = notebook.metadata.get("vklab", {})
-    exercises = tuple(
-        ExerciseFacts(id=key, title=e.title, points=float(e.points), kind=e.takes)
-        for key, e in exercises_of(number_of(path.stem)).items()
+    known = exercises_of(number_of(path.stem))
+    facts = manifest.released_lab(root, path.stem) or manifest.lab_facts(
+        path.stem, notebook, known, extra=False
     )
-    version = about.get("version") or manifest.lab_version(notebook.cells)
-    return LabFacts(
-        name=path.stem,
-        title=str(about.get("title", path.stem)),
-        exercises=exercises,
-        minutes=int(about.get("minutes", 0)),
-        version=version,
-    ), notebook
+    return facts, notebook
 
 
 def submit(number: str, mine: Path, out: Path, judge: Judge = rehearse, name: str = "") -> Handed:
@@ -119,7 +116,8 @@ def submit(number: str, mine: Path, out: Path, judge: Judge = rehearse, name: st
     path = out / f"{name or facts.name}.ipynb"
     write_atomic(path, _handed(data))
     told = (*warnings_of(released, data), *rebuilt.notes)
-    return Handed(path, facts.name, results, told, str(outcome.get("interrupted", "")))
+    why = str(outcome.get("interrupted", ""))
+    return Handed(path, facts.name, results, told, why, facts.not_graded)
 
 
 def is_untouched(number: str, mine: Path) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vklab.errors import VklabError
 from vklab_course import words
 from vklab_course.author.build import write_notebook
 from vklab_course.author.gates import verdicts_of
-from vklab_course.student import merge, paths
+from vklab_course.student import merge, moves, paths
 from vklab_course.student.copies import HIDDEN, copy_file, copy_labs
 
 __all__ = ["Progress", "Updated", "WorkError", "progress", "require", "update"]
@@ -93,40 +94,61 @@ def require(labs: Path, work: Path, or_empty: bool) -> None:
 
 
 def update(labs: Path, work: Path) -> list[Updated]:
-    """Merge changed labs into the student's copies; copy new labs."""
+    """Merge changed labs into the student's copies; copy new labs; carry answers that moved."""
+    base = work / HIDDEN
     new = copy_labs(labs, work)
+    known = {path.name for path in labs.glob("*.ipynb")}
+    retired = {path.name for path in base.glob("*.ipynb") if (work / path.name).is_file()} - known
+    same = {name for name in known - {*new} if _is_same(labs / name, base / name)}
+    if not known - same and not retired:
+        return [Updated(name, "unchanged") for name in sorted(same)]
+    opened = [_opened(name, labs, work) for name in sorted(known | retired)]
+    before = {copy.name: copy.merged for copy, _ in opened if copy.merged is not None}
+    texts = {name: nbformat.writes(merged) for name, merged in before.items()}
+    moves.carry([copy for copy, _ in opened])
     outcomes = []
-    for path in sorted(labs.glob("*.ipynb")):
-        if path.name in new:
-            outcomes.append(Updated(path.name, "new"))
-        else:
-            outcomes.append(_update(path, work / path.name, work / HIDDEN / path.name))
-    return outcomes
+    # A copy that an answer came to is written before the one that it left.
+    for copy, problem in sorted(opened, key=lambda one: "came from" not in " ".join(one[0].said)):
+        name = copy.name
+        if copy.merged is None:
+            outcomes += [Updated(name, "unchanged")] if name in same else []
+            outcomes += [Updated(name, "not touched", problem)] if name in known - same else []
+            continue
+        carried = nbformat.writes(copy.merged) != texts[name]
+        detail = list(copy.said)
+        if carried or name in known - same - {*new}:
+            if name not in new:
+                detail.append(f"backup: {_backup(work / name).relative_to(work)}")
+            write_notebook(copy.merged, work / name)
+            if name in known:
+                copy_file(labs / name, base / name)
+        status = "new" if name in new else "updated" if detail else "unchanged"
+        if name in known or carried:
+            outcomes.append(Updated(name, status, "; ".join(detail)))
+    return sorted(outcomes, key=lambda one: one.name)
 
 
-def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
-    name = lab_path.name
-    if base_path.is_file() and base_path.read_bytes() == lab_path.read_bytes():
-        return Updated(name, "unchanged")
-    lab = nbformat.read(lab_path, as_version=4)
+def _is_same(lab: Path, base: Path) -> bool:
+    return base.is_file() and base.read_bytes() == lab.read_bytes()
+
+
+def _opened(name: str, labs: Path, work: Path) -> tuple[moves.Copy, str]:
+    """Return a copy merged with today's lab, or why it must not be touched."""
+    path = labs / name
+    lab = nbformat.read(path, as_version=4) if path.is_file() else None
     try:
-        mine = nbformat.read(mine_path, as_version=4)
+        mine = nbformat.read(work / name, as_version=4)
     except Exception as error:  # never overwrite a student's file, readable or not
-        return Updated(name, "not touched", f"it cannot be read as a notebook: {error}")
-    known = {cell.id for cell in lab.cells}
-    if not any(cell.get("id") in known for cell in mine.cells):
-        return Updated(
-            name,
-            "not touched",
+        return moves.Copy(name, lab), f"it cannot be read as a notebook: {error}"
+    base = _base(work / HIDDEN / name)
+    given = {cell.id for cell in (lab or base).cells}
+    if not any(cell.get("id") in given for cell in mine.cells):
+        return moves.Copy(name, lab), (
             "its cells have lost their ids (an old editor?); "
-            "rename it, and run this again for a fresh copy",
+            "rename it, and run this again for a fresh copy"
         )
-    base = _base(base_path)
-    merged = merge.merge(base, mine, lab)
-    backup = _backup(mine_path)
-    write_notebook(merged, mine_path)
-    copy_file(lab_path, base_path)
-    return Updated(name, "updated", f"backup: {backup.relative_to(mine_path.parent)}")
+    merged = merge.merge(base, mine, lab) if lab else deepcopy(mine)
+    return moves.Copy(name, lab, base, mine, merged), ""
 
 
 def _base(path: Path) -> Any:

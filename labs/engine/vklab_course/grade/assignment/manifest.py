@@ -6,18 +6,19 @@ Grading reads a release through this file and refuses one that was changed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import nbformat
 
-from vklab_course.definition.exercise import number_of
+from vklab_course.definition.exercise import Exercise, number_of
 from vklab_course.grade.results import schema
 from vklab_course.grade.results.schema import GradeError, Record, digest
 
-__all__ = ["NAME", "ExerciseFacts", "LabFacts", "Manifest", "Release", "lab_version",
-           "open_release"]  # fmt: skip
+__all__ = ["NAME", "ExerciseFacts", "LabFacts", "Manifest", "Release", "lab_facts",
+           "lab_version", "open_release", "released_lab"]  # fmt: skip
 
 NAME = "manifest.json"
 
@@ -32,13 +33,18 @@ class ExerciseFacts(Record):
 
 
 class LabFacts(Record):
-    """One lab of a release: its version is the hash of its cells."""
+    """One lab of a release: its version is the hash of its cells.
+
+    `exercises` are those that are graded; `not_graded` are the extra ones of a release without
+    `--grade-extra`.
+    """
 
     name: str
     title: str
     minutes: int
     version: str
     exercises: tuple[ExerciseFacts, ...]
+    not_graded: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
@@ -60,6 +66,39 @@ class Manifest(Record):
     variants: dict[str, int] = {}
     labs: tuple[LabFacts, ...]
     files: dict[str, str]
+
+
+def lab_facts(name: str, notebook: Any, known: Mapping[str, Exercise], extra: bool) -> LabFacts:
+    """Return the facts of a lab from its student notebook and its definitions.
+
+    Args:
+        name: the lab's name.
+        notebook: the student notebook; it says its version, or its cells do.
+        known: the exercises by id.
+        extra: whether extra exercises are graded.
+    """
+    about = notebook.metadata.get("vklab", {})
+    return LabFacts(
+        name=name,
+        title=str(about.get("title", name)),
+        minutes=int(about.get("minutes", 0)),
+        version=about.get("version") or lab_version(notebook.cells),
+        exercises=tuple(
+            ExerciseFacts(id=key, title=e.title, points=float(e.points), kind=e.takes)
+            for key, e in known.items()
+            if extra or not e.extra
+        ),
+        not_graded=tuple(key for key, e in known.items() if e.extra and not extra),
+    )
+
+
+def released_lab(labs: Path, name: str) -> LabFacts | None:
+    """Return what the manifest beside a folder of labs says of a lab, or None without one."""
+    path = labs.parent / NAME
+    if not path.is_file():
+        return None
+    manifest: Manifest = schema.parse(Manifest, path.read_bytes(), str(path))
+    return next((lab for lab in manifest.labs if lab.name == name), None)
 
 
 def lab_version(cells: list[Any]) -> str:
@@ -94,7 +133,8 @@ class Release:
 
     def variant(self, lab: LabFacts) -> dict[str, int]:
         """Return the variant of each exercise of a lab."""
-        return {e.id: self.manifest.variants.get(e.id, 0) for e in lab.exercises}
+        ids = (*(exercise.id for exercise in lab.exercises), *lab.not_graded)
+        return {key: self.manifest.variants.get(key, 0) for key in ids}
 
 
 def open_release(folder: Path) -> Release:

@@ -27,7 +27,7 @@ from vklab_course.author.lab import Lab
 from vklab_course.definition import draw
 from vklab_course.definition.exercise import exercises_of
 from vklab_course.grade.assignment import manifest
-from vklab_course.grade.assignment.manifest import ExerciseFacts, LabFacts, Manifest
+from vklab_course.grade.assignment.manifest import Manifest
 from vklab_course.grade.batch import BY_HAND
 from vklab_course.grade.results.folder import write_atomic
 from vklab_course.grade.results.schema import GradeError, digest
@@ -56,13 +56,14 @@ def choose_variants(labs: Sequence[Lab], seed: str) -> dict[str, int]:
     return chosen
 
 
-def release(labs: Sequence[Lab], out: Path, seed: str = "") -> Manifest:
+def release(labs: Sequence[Lab], out: Path, seed: str = "", extra: bool = False) -> Manifest:
     """Write a release of labs to a new or empty folder, and return its manifest.
 
     Args:
         labs: the labs.
         out: the folder.
         seed: the class's seed of variants; the first variants if empty.
+        extra: whether extra exercises are graded.
 
     Raises GradeError if the folder is not empty, or if a text holds a part of a solution.
     """
@@ -76,7 +77,7 @@ def release(labs: Sequence[Lab], out: Path, seed: str = "") -> Manifest:
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        made = _fill(labs, partial, seed)
+        made = _fill(labs, partial, seed, extra)
         problems = leak_problems(labs, partial)
         if problems:
             raise GradeError(
@@ -92,7 +93,7 @@ def release(labs: Sequence[Lab], out: Path, seed: str = "") -> Manifest:
     return made
 
 
-def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
+def _fill(labs: Sequence[Lab], folder: Path, seed: str, extra: bool) -> Manifest:
     variants = choose_variants(labs, seed)
     root = folder / "labs"
     (root / "checks").mkdir(parents=True)
@@ -102,8 +103,9 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
         notebook = student_notebook(lab, variants, [each.name for each in labs])
         build.write_notebook(notebook, root / f"{lab.name}.ipynb")
         write_atomic(root / "checks" / f"lab_{lab.number}.py", _definitions(lab, variants))
-        facts.append(_facts(lab, notebook, variants))
-        for identifier, exercise in exercises_of(lab.number, variants).items():
+        known = exercises_of(lab.number, variants)
+        facts.append(manifest.lab_facts(lab.name, notebook, known, extra))
+        for identifier, exercise in known.items():
             if exercise.takes not in BY_HAND:
                 data = draw.freeze(exercise, draw.draw(exercise, draw.PUBLIC))
                 write_atomic(root / "checks" / "frozen" / f"{identifier}.bin", data)
@@ -157,22 +159,6 @@ def _definitions(lab: Lab, variants: dict[str, int]) -> str:
         for key, exercise in exercises_of(lab.number, variants).items()
     }
     return strip.stripped(path.read_text("utf-8"), parameters, path.name)
-
-
-def _facts(lab: Lab, notebook: Any, variants: dict[str, int]) -> LabFacts:
-    exercises = tuple(
-        ExerciseFacts(
-            id=key, title=exercise.title, points=float(exercise.points), kind=exercise.takes
-        )
-        for key, exercise in exercises_of(lab.number, variants).items()
-    )
-    return LabFacts(
-        name=lab.name,
-        title=lab.title,
-        minutes=lab.minutes,
-        exercises=exercises,
-        version=notebook.metadata["vklab"]["version"],
-    )
 
 
 def _copy_data(folder: Path) -> None:
