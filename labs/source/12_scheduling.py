@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `vklab/plan/place/cutting.py`, `vklab/runtime/many/scheduler.py`.
 
-# %% id="l12-setup"
+# %% id="l12-setup" tags=["hide-input"]
 import json
 from statistics import median
 
