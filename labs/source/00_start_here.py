@@ -68,7 +68,7 @@ green = x;
 blue = y;
 """)
 
-# %% id="l00-setup" vklab={"define": true}
+# %% id="l00-setup" tags=["hide-input"] vklab={"define": true}
 import numpy as np
 
 import vklab

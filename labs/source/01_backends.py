@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `labs/lib/lab_01/backends.py`. New words are in the [glossary](GLOSSARY.md).
 
-# %% id="l01-setup" vklab={"define": true}
+# %% id="l01-setup" tags=["hide-input"] vklab={"define": true}
 import re
 
 from vklab_course import attempt, banner, check, hint, predict, show

@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `labs/lib/shared/gpus.py`, the spec sheets with their sources. New words are in the [glossary](GLOSSARY.md).
 
-# %% id="l01b-setup"
+# %% id="l01b-setup" tags=["hide-input"]
 from itertools import combinations
 
 from vklab_course import attempt, banner, check, hint, predict, show

@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/vulkan/device.py`, after exercise 3.
 
-# %% id="l02-setup"
+# %% id="l02-setup" tags=["hide-input"]
 import ctypes  # opens a library of the system
 import gc  # Python's garbage collector
 import platform  # names the system: Linux, Windows, Darwin (macOS)

@@ -23,7 +23,7 @@
 #
 # **Files it opens**: `vklab/vulkan/physical_device.py`, `vklab/runtime/open_devices.py`.
 
-# %% id="l02b-setup"
+# %% id="l02b-setup" tags=["hide-input"]
 import numpy as np
 import vulkan as vk
 from IPython.display import HTML

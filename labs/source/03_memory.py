@@ -22,7 +22,7 @@
 #
 # **Before this lab**: labs 00 and 02. You need sets, `sorted(key=...)`, and `//` and `%` on integers. The lab opens `vklab/vulkan/memory.py`. New words are in the [glossary](GLOSSARY.md).
 
-# %% id="l03-setup"
+# %% id="l03-setup" tags=["hide-input"]
 import json
 
 import numpy as np

@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `shaders/labs/vector_add.slang`, `shaders/labs/vector_add.comp`.
 
-# %% id="l04-setup"
+# %% id="l04-setup" tags=["hide-input"]
 import struct
 
 import numpy as np

@@ -23,7 +23,7 @@
 #
 # **Files it opens**: none.
 
-# %% id="l04b-setup"
+# %% id="l04b-setup" tags=["hide-input"]
 import numpy as np
 from IPython.display import display
 

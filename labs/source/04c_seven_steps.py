@@ -23,7 +23,7 @@
 #
 # **Files it opens**: `shaders/labs/vector_add.comp`.
 
-# %% id="l04c-setup"
+# %% id="l04c-setup" tags=["hide-input"]
 import re
 import struct
 import subprocess

@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `vklab/shader/stock.py`, `vklab/runtime/kernels.py`, `vklab/runtime/program.py`.
 
-# %% id="l05-setup" vklab={"define": true}
+# %% id="l05-setup" tags=["hide-input"] vklab={"define": true}
 import json
 import tempfile
 from pathlib import Path

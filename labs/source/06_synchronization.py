@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/plan/barriers.py`, `labs/lib/shared/synchronization.py`.
 
-# %% id="l06-setup"
+# %% id="l06-setup" tags=["hide-input"]
 from itertools import combinations
 
 import numpy as np

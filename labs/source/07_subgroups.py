@@ -25,7 +25,7 @@
 #
 # **File it opens**: `shaders/ops/softmax.slang`.
 
-# %% id="l07-setup"
+# %% id="l07-setup" tags=["hide-input"]
 import json
 
 import numpy as np

@@ -24,7 +24,7 @@
 #
 # **File it opens**: `labs/lib/lab_07/shared_memory.py`, with the kernels of the recorded measurements.
 
-# %% id="l07b-setup"
+# %% id="l07b-setup" tags=["hide-input"]
 import json
 
 import numpy as np

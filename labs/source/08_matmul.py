@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `shaders/labs/matmul_naive.slang` to `matmul_matrix.slang`, `shaders/ops/matmul_tiled.slang`.
 
-# %% id="l08-setup"
+# %% id="l08-setup" tags=["hide-input"]
 import json
 
 import numpy as np

@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `shaders/labs/matmul_matrix.slang`.
 
-# %% id="l08b-setup"
+# %% id="l08b-setup" tags=["hide-input"]
 import json
 
 import numpy as np

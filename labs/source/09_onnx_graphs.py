@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/graph/graph.py`, `labs/lib/lab_09/onnx_files.py`, `labs/lib/lab_09/dims.py`.
 
-# %% id="l09-setup"
+# %% id="l09-setup" tags=["hide-input"]
 from collections import Counter
 from pathlib import Path
 

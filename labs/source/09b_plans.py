@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/plan/plan.py`, `vklab/runtime/plan_cache.py`.
 
-# %% id="l09b-setup"
+# %% id="l09b-setup" tags=["hide-input"]
 from heapq import heappop, heappush
 
 import numpy as np

@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `labs/lib/lab_10/rewriting.py`, `labs/lib/lab_10/faulty_fusion.py`, `labs/lib/lab_10/fusing.py`.
 
-# %% id="l10-setup"
+# %% id="l10-setup" tags=["hide-input"]
 import numpy as np
 from IPython.display import display
 

@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/plan/memory.py`, `vklab/plan/arenas.py`, `vklab/plan/tuning/in_place.py`, `vklab/graph/bounds.py`.
 
-# %% id="l11-setup"
+# %% id="l11-setup" tags=["hide-input"]
 from collections import Counter
 from itertools import combinations
 

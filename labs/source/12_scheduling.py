@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `vklab/plan/place/cutting.py`, `vklab/runtime/many/scheduler.py`.
 
-# %% id="l12-setup"
+# %% id="l12-setup" tags=["hide-input"]
 import json
 from statistics import median
 
@@ -38,7 +38,7 @@ from vklab_course import attempt, banner, check, data, hint, predict, run_limite
 from vklab_labs.lab_12 import chunking, frames
 from vklab_labs.lab_12 import schedules_pictures as figures
 from vklab_labs.lab_12.chunking import fill, join_inputs, real_completions
-from vklab_labs.lab_12.list_scheduling import by_critical_path, naturals
+from vklab_labs.lab_12.list_scheduling import naturals
 from vklab_labs.lab_12.makespan import EXAMPLE, bounds, earliest, outlook, ready
 from vklab_labs.lab_12.replays import adds, recordings
 
@@ -335,7 +335,7 @@ for words, times in (("yours", measured), (RECORD["device"], frames.recorded_tim
 # **List scheduling** (lab 06, or [Orders of work](inserts/orders.md)) is the natural answer: take the ready task with the longest chain behind it, put it where it ends first, repeat. (HEFT, in the output, is a known variant; its chains count mean times, and transfers.) The picture shows list scheduling of six tasks.
 
 # %% id="l12-6d" tags=["hide-input"]
-display(figures.draw_schedule(EXAMPLE, by_critical_path(EXAMPLE), "List scheduling."))
+display(figures.draw_list_scheduling(EXAMPLE))
 print("task, (times on devices 0 and 1, what it reads, time of a transfer)")
 print(*EXAMPLE.items(), sep="\n")
 print("bounds:", bounds(EXAMPLE, 2))

@@ -24,7 +24,7 @@
 #
 # **Files it opens**: `vklab/runtime/many/scheduler.py`, `vklab/runtime/many/split.py`, `labs/lib/lab_12/races.py`, `stepping.py`, `two_queues.py`.
 
-# %% id="l12b-setup"
+# %% id="l12b-setup" tags=["hide-input"]
 import threading
 import timeit
 

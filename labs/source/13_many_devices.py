@@ -22,7 +22,7 @@
 #
 # **Before this lab**: labs 09, 09b, 10, 11 and 12. You need lists, dictionaries, loops. New words are explained where they come first, and in the [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
 
-# %% id="l13-setup" tags=["nbval-ignore-output"]
+# %% id="l13-setup" tags=["hide-input", "nbval-ignore-output"]
 from functools import partial
 
 from IPython.display import display

@@ -25,7 +25,7 @@
 #
 # **Files it opens**: `vklab/plan/place/transfer_paths.py`, `vklab/runtime/many/device_copies.py`.
 
-# %% id="l13b-setup"
+# %% id="l13b-setup" tags=["hide-input"]
 import numpy as np
 from IPython.display import display
 

@@ -1,4 +1,4 @@
-"""Slang in the strings of a notebook, coloured by the course's extension of JupyterLab.
+"""Colours of code in a notebook: Slang in strings and contrast, by the course's extension.
 
 COURSE_SCREENSHOTS=FOLDER keeps the pictures.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -60,6 +61,21 @@ COLOURED = """roles => [...document.querySelectorAll('[class*=vklab-slang-]')].m
 # Colours of a string of Python and of the keyword `assert`.
 PYTHON = """() => ['if it is 1', 'assert'].map(text => getComputedStyle(
   [...document.querySelectorAll('.cm-line span')].find(e => e.textContent.includes(text))).color)"""
+PYTHON_CODE = """import numpy as np  # a comment
+@np.vectorize
+def area(width, *more: int) -> float:
+    "A docstring, and more."
+    if width is None or not more:
+        raise ValueError(f"no {width!r}, {True}")
+    class Box(object): pass
+    return sum([1.5e3, *more]) @ {"a": lambda x: x ** 2}[0]"""
+# Of each coloured word its text, its colour, and the first background behind it.
+CONTRASTS = """() => [...document.querySelectorAll('.cm-line span')].map(e => {
+  let behind = e;
+  while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)')
+    behind = behind.parentElement;
+  return [e.textContent, getComputedStyle(e).color, getComputedStyle(behind).backgroundColor];
+})"""
 BROKEN = {
     "does not parse": ("(() => {", "(() => {{"),
     "fails when loaded": ('"use strict";', 'throw new Error("planted");'),
@@ -86,11 +102,13 @@ def share(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory, share):
-    """Yield the address of a server with one notebook."""
+    """Yield the address of a server with two notebooks."""
     work, runtime = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("runtime")
-    cells = [nbformat.v4.new_code_cell(text) for text in (KERNEL, OTHER, "assert KERNEL")]
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata=browser_tools.METADATA)
-    nbformat.write(notebook, work / "kernel.ipynb")
+    notebooks = {"kernel": (KERNEL, OTHER, "assert KERNEL"), "python": (KERNEL, PYTHON_CODE)}
+    for name, texts in notebooks.items():
+        cells = [nbformat.v4.new_code_cell(text) for text in texts]
+        notebook = nbformat.v4.new_notebook(cells=cells, metadata=browser_tools.METADATA)
+        nbformat.write(notebook, work / f"{name}.ipynb")
     with browser_tools.jupyterlab(work, runtime, share) as url:
         yield url
 
@@ -114,6 +132,36 @@ def test_slang_has_the_colours_of_the_theme(served, chromium, dark):
     assert all(colour == expected for _, _, colour, expected in words), words
     string, keyword = python
     assert string not in {colour for _, _, colour, _ in words} and string != keyword
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a colour `rgb(r, g, b)`, as WCAG 2 defines it."""
+    shares = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_contrast_of_code_is_at_least_four_and_a_half(served, chromium, dark):
+    with browser_tools.opened(chromium, served, "python.ipynb") as page:
+        page.wait_for_selector(".vklab-slang-comment")
+        browser_tools.change_theme(page, dark)
+        page.wait_for_timeout(500)
+        seen = []
+        for cell in page.locator(".jp-CodeCell .cm-content").all():
+            # The cell in use has another background; no bracket is marked at its upper left.
+            cell.click(position={"x": 8, "y": 8})
+            seen += page.evaluate(CONTRASTS)
+        keep_picture(page, f"contrast-{'dark' if dark else 'light'}")
+    ratios = {}
+    for word, *colours in seen:
+        low, high = sorted(map(luminance, colours))
+        ratios[word, *colours] = (high + 0.05) / (low + 0.05)
+    comments = {"# a comment", *WORDS["comment"][1]}
+    assert comments <= {word for word, *_ in ratios}
+    assert len({behind for *_, behind in ratios}) == 2
+    low = {key: round(ratio, 2) for key, ratio in ratios.items() if ratio < 4.5}
+    assert not low, low
 
 
 def test_a_change_of_the_theme_and_of_the_text_changes_the_colours(served, chromium):

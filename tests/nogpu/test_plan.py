@@ -74,6 +74,7 @@ def test_slots_lie_in_their_arenas_and_fit_their_values(name):
 def test_a_plan_draws_itself_the_same_every_time():
     first, second = (plan_of(proto_of("digits_cnn")) for _ in range(2))
     assert str(first) == str(second) and first._repr_html_() == second._repr_html_()
+    assert repr(first) == str(first) and repr(first.memory) == str(first.memory)
     assert re.match(r"plan for Fake GPU: \d+ nodes, \d+ dispatches, \d+ barriers", str(first))
     drawing = ElementTree.fromstring(f"<div>{first._repr_html_()}</div>")
     assert len(list(drawing.iter("tr"))) == len(first.rows()) + 1

@@ -246,6 +246,26 @@ def test_the_picture_is_the_same_every_time_and_is_svg():
     assert FRAMES._repr_html_().startswith("<div") and drawn in FRAMES._repr_html_()
 
 
+def test_a_short_span_can_be_seen_and_neighbours_stay_apart():
+    trace = Trace((span("a", 0, 1), span("b", 1, 10_000), span("c", 10_000, 10_001, kind="wait")))
+    axes = trace.gantt().axes[0]
+    # Of each box its left, right, and points from left to right.
+    boxes = [box.vertices for bars in axes.collections[:-2] for box in bars.get_paths()]
+    assert len(boxes) == 3
+    for box in boxes:
+        left, right = axes.transData.transform([box.min(0), box.max(0)])[:, 0]
+        assert 72 * (right - left) / axes.figure.dpi > 3
+    edges = [colour for bars in axes.collections[:-2] for colour in bars.get_edgecolor()]
+    assert edges and all(max(red, green, blue) < 0.2 for red, green, blue, _ in edges)
+
+
+def test_in_a_plain_client_a_trace_is_a_line_and_one_for_each_device():
+    from IPython.lib.pretty import pretty
+
+    assert pretty(FRAMES) == repr(FRAMES) == str(FRAMES)
+    assert len(repr(FRAMES).splitlines()) == 1 + len(FRAMES.devices)
+
+
 @pytest.mark.full
 def test_a_crowd_of_dispatches_is_drawn_as_one_box():
     crowd = Trace(tuple(span(f"{i}", 10 * i, 10 * i + 9, after=(f"{i - 1}",)) for i in range(3000)))

@@ -102,6 +102,8 @@ class MemoryPlan:
             f"{draw.bytes_text(self.weights_bytes)} of weights"
         )
 
+    __repr__ = __str__
+
     @property
     def steps(self) -> int:
         """Return the number of steps that the lifetimes span."""

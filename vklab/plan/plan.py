@@ -100,6 +100,7 @@ class Plan(Content):
         more = "" if self.rest is None else "; the rest is decided by the first run"
         return f"plan for {' and '.join(names)}: {', '.join(counts)}; {size}{more}"
 
+    __repr__ = __str__
     summary = Door[Any]("vklab.plan.report.table", "summary")
     rows = Door[Any]("vklab.plan.report.table", "rows")
     picture = Door[Any]("vklab.plan.report.table", "picture")

@@ -20,7 +20,7 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.memory import WEIGHTS, Slot
 from vklab_course.picture import Picture
 from vklab_course.piece import Given, Piece
-from vklab_labs.shared.diagram import Diagram
+from vklab_labs.shared.diagram import Diagram, draw_steps
 from vklab_labs.shared.grouping import Work, kept_bytes
 from vklab_labs.shared.lanes import draw_timeline
 
@@ -68,29 +68,39 @@ def full_barriers(numbers: Sequence[int], count: int) -> tuple[Barrier, ...]:
 
 
 def draw_path() -> Picture:
-    """Draw the path of a written byte, from one kernel to the next."""
-    page = Diagram(700, 132)
-    for n, (words, colour) in enumerate(
-        (
-            ("first kernel\nwrites x", "orange"),
-            ("its cache", "grey"),
-            ("memory", "green"),
-            ("another cache", "grey"),
-            ("second kernel\nreads x", "blue"),
-        )
-    ):
-        page.box((6 + 142 * n, 40, 112, 46), words, colour)
-    for n, words in enumerate(("", "2 available", "3 visible", "")):
-        page.arrow((118 + 142 * n, 63), (148 + 142 * n, 63))
-        page.note((133 + 142 * n, 34), words, anchor="middle", bold=True)
-    page.note(
-        (62, 112), "1 execution: the first kernel has ended before the second one begins", bold=True
-    )
-    return page.picture(
-        "A write goes from the first kernel through its cache into memory, and through another "
-        "cache to the second kernel.",
-        "The path of a written byte. None of the three steps happens by itself between two "
-        "commands.",
+    """Draw the path of a written byte, from one kernel to the next, step by step."""
+    places = {"first kernel": "orange", "its cache": "grey", "memory": "green",
+              "another cache": "grey", "second kernel": "blue"}  # fmt: skip
+    early = "A second kernel that began now could still read 3."
+    steps = (
+        ("The first kernel has written 7 into its own cache.", early,
+         ("runs", "x = 7", "x = 3", "x = 3", "")),
+        ("1 execution dependency: the first kernel has ended.", early,
+         ("has ended", "x = 7", "x = 3", "x = 3", "")),
+        ("2 available: the written bytes have left the writer's cache.", early,
+         ("has ended", "", "x = 7", "x = 3", "")),
+        ("3 visible: the reader's cache has dropped its old copy.",
+         "A second kernel that begins now reads 7.", ("has ended", "", "x = 7", "", "")),
+        ("The second kernel runs.", "", ("has ended", "", "x = 7", "x = 7", "reads 7")),
+    )  # fmt: skip
+    pages, before = [], steps[0][2]
+    for number, (words, warning, states) in enumerate(steps):
+        page = Diagram(700, 134).note((6, 18), words, bold=True).note((6, 118), warning)
+        for n, (name, colour) in enumerate(places.items()):
+            new = states[n] != before[n]
+            page.box(
+                (6 + 142 * n, 36, 112, 52), f"{name}\n{states[n]}", colour,
+                shade=0.5 if new else 0.15, bold=new,
+            )  # fmt: skip
+        for n in {0: (0,), 2: (1,), 4: (2, 3)}.get(number, ()):
+            page.arrow((118 + 142 * n, 62), (147 + 142 * n, 62))
+        held = "; ".join(f"{n}: {s or 'no x'}" for n, s in zip(places, states, strict=True))
+        pages.append((page, f"{words} {held}. {warning}".strip()))
+        before = states
+    return draw_steps(
+        pages,
+        "The path of a written byte: x was 3 and becomes 7. None of the three steps happens by "
+        "itself between two commands.",
     )
 
 

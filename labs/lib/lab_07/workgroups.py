@@ -16,7 +16,7 @@ from vklab_course.children.kernel_answers import named
 from vklab_course.children.run_kernel import Run
 from vklab_course.counting.observe import Observed, observe_kernel
 from vklab_course.picture import Picture, picture
-from vklab_labs.shared.diagram import COLOURS, Diagram
+from vklab_labs.shared.diagram import COLOURS, Diagram, draw_steps
 from vklab_labs.shared.lanes import draw_timeline
 
 __all__ = ["draw_active", "draw_banks", "draw_bins", "draw_join", "draw_lost", "draw_scan",
@@ -72,31 +72,39 @@ def draw_workgroup() -> Picture:
 
 
 def draw_tree() -> Picture:
-    """Draw a tree that combines eight values in three steps."""
-    page = Diagram(680, 224)
-    values, y = [5, 2, 7, 1, 8, 3, 4, 6], 8
-    for step, words in enumerate(("the values", "distance 4", "distance 2", "distance 1")):
-        far = 8 >> step
-        for n, value in enumerate(values):
-            alive = n < far
-            page.box(
-                (110 + 70 * n, y, 54, 30),
-                str(value),
-                "green" if alive else "grey",
-                shade=0.3 if alive else 0.06,
-            )
-        page.note((8, y + 20), words, bold=True)
-        half = far // 2
-        for n in range(half):
-            page.arrow((137 + 70 * (n + half), y + 30), (145 + 70 * n, y + 56))
-            page.arrow((131 + 70 * n, y + 30), (131 + 70 * n, y + 56))
-            values[n] = max(values[n], values[n + half])
-        y += 58
-    return page.picture(
-        "The largest of eight values in three steps: invocations 0 to 3, then 0 and 1, then 0 "
-        "combine two values each.",
-        "A tree for the largest value. Invocation n combines its value with the one at "
-        "that distance further on. Between two steps stands a barrier.",
+    """Draw a tree that combines eight values in three steps, step by step."""
+    rows, pages = [[5, 2, 7, 1, 8, 3, 4, 6]], []
+    while (half := len(rows[-1]) // 2) > 0:
+        rows.append([max(rows[-1][n], rows[-1][n + half]) for n in range(half)])
+    for last, values in enumerate(rows):
+        page, half = Diagram(680, 272), len(values)
+        for step, row in enumerate(rows[: last + 1]):
+            y = 8 + 64 * step
+            words = f"distance {len(row)}" if step else "the values"
+            page.note((8, y + 20), words, bold=step == last)
+            for n in range(8):
+                value = str(next(r[n] for r in reversed(rows[: step + 1]) if n < len(r)))
+                colour = "green" if n < len(row) else "grey"
+                shade = 0.06 if n >= len(row) else 0.45 if step == last else 0.2
+                page.box((110 + 70 * n, y, 54, 30), value, colour, shade=shade)
+            if step < last:
+                page.box((110, y + 34, 544, 3), "", "red").note((8, y + 40), "barrier")
+            for n in range(len(rows[step + 1]) if step < last else 0):
+                page.arrow((137 + 70 * (n + len(row) // 2), y + 30), (145 + 70 * n, y + 62))
+                page.arrow((131 + 70 * n, y + 30), (131 + 70 * n, y + 62))
+        who = (
+            "Invocation 0 combines"
+            if half == 1
+            else f"Invocations {', '.join(map(str, range(half)))} combine"
+        )
+        done = f"{who} two values each; the others only wait." if last else (
+            "Each invocation has written its value to shared memory.")  # fmt: skip
+        page.note((8, 264), done)
+        pages.append((page, f"{done} {half} of 8 places count: {', '.join(map(str, values))}."))
+    return draw_steps(
+        pages,
+        "A tree for the largest value. Invocation n combines its value with the one at that "
+        "distance further on. At each barrier all eight invocations arrive before any goes on.",
     )
 
 

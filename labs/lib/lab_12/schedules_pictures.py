@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vklab.base.trace import Trace
 from vklab_course.picture import Picture, picture
-from vklab_labs.lab_12.makespan import Tasks, timetable
-from vklab_labs.shared.diagram import Diagram
-from vklab_labs.shared.lanes import draw_timeline
+from vklab_labs.lab_12.list_scheduling import by_critical_path
+from vklab_labs.lab_12.makespan import Placed, Tasks, ready, tails, timetable
+from vklab_labs.shared.diagram import Diagram, draw_steps
+from vklab_labs.shared.lanes import draw_timeline, timeline
 from vklab_labs.shared.networks import draw_network
 
-__all__ = ["draw_chunks", "draw_counters", "draw_frames", "draw_replay", "draw_schedule",
-           "two_in_flight"]  # fmt: skip
+__all__ = ["draw_chunks", "draw_counters", "draw_frames", "draw_list_scheduling", "draw_replay",
+           "draw_schedule", "two_in_flight"]  # fmt: skip
 
 DEVICES = ("blue", "orange", "green")
 FRAMES = ("blue", "orange", "green", "pink", "sky", "yellow")
@@ -132,6 +133,48 @@ def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) ->
         caption: the line below; the makespan is added.
     """
     table = timetable(tasks, lists)
+    stuck = [name for name in tasks if name not in table]
+    more = f" Never started: {', '.join(stuck)}." if stuck else ""
+    return _page(tasks, table, _end(table)).picture(
+        _words(table) or "no task is placed",
+        f"{caption} It ends at {_end(table)} units of time. An arrow leads from a result to a "
+        f"task on the other device that reads it.{more}",
+    )
+
+
+def draw_list_scheduling(tasks: Tasks) -> Picture:
+    """Draw how list scheduling places one task after another on two devices."""
+    table, tail = timetable(tasks, by_critical_path(tasks)), tails(tasks)
+    placed, pages = dict[str, Placed](), []
+    while len(placed) < len(tasks):
+        able = ready(tasks, placed)
+        name = max(able, key=tail.__getitem__)
+        placed[name] = device, _, end = table[name]
+        words = (
+            f"Ready: {', '.join(f'{each} (chain of {tail[each]})' for each in able)}. "
+            f"{name} goes to device {device} and ends at {end}."
+        )
+        page = _page(tasks, placed, _end(table))
+        page.note((6, page.height + 14), words, bold=True)
+        page.height += 24
+        pages.append((page, f"{words} {_words(placed)}."))
+    return draw_steps(
+        pages,
+        "List scheduling: the ready task with the longest chain goes where it ends first, of equal "
+        f"ends to device 0. All ends at {_end(table)} units of time. An arrow leads from a result "
+        "to a task on the other device that reads it.",
+    )
+
+
+def _end(table: Mapping[str, Placed]) -> int:
+    return max((end for _, _, end in table.values()), default=0)
+
+
+def _words(table: Mapping[str, Placed]) -> str:
+    return "; ".join(f"{n} on device {d} from {s} to {e}" for n, (d, s, e) in table.items())
+
+
+def _page(tasks: Tasks, table: Mapping[str, Placed], length: int) -> Diagram:
     bars: Mapping[str, list[tuple[str, float, float, str]]] = {"device 0": [], "device 1": []}
     for name, (device, start, end) in table.items():
         bars[f"device {device}"].append((name, start, end, DEVICES[device]))
@@ -141,18 +184,8 @@ def draw_schedule(tasks: Tasks, lists: Sequence[Sequence[str]], caption: str) ->
         for read in tasks[name][1]
         if read in table and table[read][0] != device
     ]
-    length = max((end for _, _, end in table.values()), default=0)
-    stuck = [name for name in tasks if name not in table]
-    more = f" Never started: {', '.join(stuck)}." if stuck else ""
-    return draw_timeline(
-        bars,
-        moves,
-        step=next(step for step in (1, 2, 5, 10, 50, length) if length <= 15 * step),
-        alt="; ".join(f"{n} on device {d} from {s} to {e}" for n, (d, s, e) in table.items())
-        or "no task is placed",
-        caption=f"{caption} It ends at {length} units of time. An arrow leads from a result to a "
-        f"task on the other device that reads it.{more}",
-    )
+    step = next(step for step in (1, 2, 5, 10, 50, length) if length <= 15 * step)
+    return timeline(bars, moves, step, length)
 
 
 def two_in_flight(trace: Trace, device: str) -> Picture:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vklab.base.draw.svg import PALETTE, svg, text
 from vklab_course.picture import Picture, picture
 
-__all__ = ["COLOURS", "Diagram"]
+__all__ = ["COLOURS", "Diagram", "draw_steps"]
 
 COLOURS = dict(
     zip(
@@ -15,6 +17,7 @@ COLOURS = dict(
     )
 )
 LINE = 15
+KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys move the slider, not JupyterLab's cells
 HEAD = (
     '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
     'markerHeight="7" orient="auto-start-reverse"><path d="M0,0L8,4L0,8z" fill="#222"/>'
@@ -136,3 +139,30 @@ class Diagram:
     def picture(self, alt: str, caption: str) -> Picture:
         """Return the drawing with its alt text and caption."""
         return picture(svg(alt, self.width, self.height, self._parts), alt, caption)
+
+
+def draw_steps(pages: Sequence[tuple[Diagram, str]], caption: str) -> Picture:
+    """Return drawings that follow each other in time: a box shows one, a slider moves them.
+
+    A notebook that JupyterLab does not trust has no slider that works: there the box scrolls.
+
+    Args:
+        pages: drawings of equal size, each with its alt text.
+        caption: the lines below.
+    """
+    (width, high), last = (pages[0][0].width, pages[0][0].height), len(pages) - 1
+    slider = (
+        f'<input type="range" min="0" max="{last}" value="0" aria-label="step" {KEYS} '
+        'style="display:block;width:300px" '
+        f'oninput="this.nextElementSibling.scrollTop=this.value*{high}">'
+    )
+    box = (
+        f'<div style="height:{high}px;max-width:{width + 20}px;overflow-y:scroll" tabindex="0" '
+        f'{KEYS} onscroll="this.previousElementSibling.value=this.scrollTop/{high}">'
+    )
+    shown = "".join(
+        f'<div style="height:{high}px;overflow:hidden">{page.picture(alt, caption).html}</div>'
+        for page, alt in pages
+    )
+    more = f"{caption} {last + 1} pictures: move the slider, or scroll in the box."
+    return Picture(f"{slider}{box}{shown}</div>", " ".join(alt for _, alt in pages), more)

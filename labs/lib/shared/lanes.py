@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vklab_course.picture import Picture
 from vklab_labs.shared.diagram import Diagram
 
-__all__ = ["draw_arena", "draw_graph", "draw_timeline"]
+__all__ = ["draw_arena", "draw_graph", "draw_timeline", "timeline"]
 
 LEFT, WIDTH, ROW = 90, 560, 46
 
@@ -17,19 +17,26 @@ def draw_timeline(
     arrows: Sequence[tuple[str, float, str, float]] = (),
     *, alt: str, caption: str, step: int = 0,
 ) -> Picture:  # fmt: skip
-    """Draw what runs when: a lane for each processor, time to the right.
+    """Draw what runs when, with alt text and caption; see `timeline`."""
+    return timeline(lanes, arrows, step).picture(alt, caption)
+
+
+def timeline(
+    lanes: Mapping[str, Sequence[tuple[str, float, float, str]]],
+    arrows: Sequence[tuple[str, float, str, float]] = (), step: int = 0, last: float = 0,
+) -> Diagram:  # fmt: skip
+    """Return a drawing of what runs when: a lane for each processor, time to the right.
 
     Args:
         lanes: for each lane bars of (words, start, end, colour), in any unit of time.
         arrows: (lane, time, lane, time) of each arrow.
-        alt: the content in words.
-        caption: the line below.
         step: the difference of the numbers below the axis; 0 for none.
+        last: the end of the axis; 0: the end of the last bar.
     """
     names = list(lanes)
     side = max(LEFT, 16 + 7.5 * max(map(len, names), default=0))
     drawing = Diagram(int(side + WIDTH) + 10, ROW * len(lanes) + 30)
-    last = max((end for bars in lanes.values() for _, _, end, _ in bars), default=1)
+    last = last or max((end for bars in lanes.values() for _, _, end, _ in bars), default=1)
     for number, (name, bars) in enumerate(lanes.items()):
         y = 8 + ROW * number
         drawing.note((6, y + 20), name, bold=True)
@@ -48,7 +55,7 @@ def draw_timeline(
     for time in range(0, int(last) + 1, step) if step else ():
         x = side + WIDTH * time / last
         drawing.line((x, y), (x, y + 5)).note((x, y + 17), str(time), anchor="middle", size=11)
-    return drawing.note((6, y + 4), "time").picture(alt, caption)
+    return drawing.note((6, y + 4), "time")
 
 
 def draw_arena(

@@ -23,6 +23,7 @@ PATH = "#D55E00"
 WIDTH, ROW, HEAD, FRAME = 10.0, 0.30, 0.34, 1.35  # inches
 LEFT, RIGHT = 0.17, 0.98  # edges of the plot, as shares of the width
 POINTS = 7.5  # font size of the labels in boxes
+LEAST = 3.5  # points of the narrowest box
 LETTERS = 100  # most characters of a name
 # A fixed style and hash salt make equal traces equal SVGs, whatever the user's settings are.
 STYLE = {"svg.hashsalt": "vklab", "svg.fonttype": "none", "font.family": "sans-serif",
@@ -68,8 +69,7 @@ class _Chart:
         self.matplotlib = matplotlib
         self.trace = trace
         self.lanes = trace.lanes()
-        heads = len(trace.devices)
-        inches = max(ROW * len(self.lanes) + HEAD * heads, ROW)
+        inches = max(ROW * len(self.lanes) + HEAD * len(trace.devices), ROW)
         height = inches + FRAME
         self.figure = matplotlib.figure.Figure(figsize=(WIDTH, height), facecolor="white")
         self.axes = self.figure.add_axes(
@@ -79,8 +79,8 @@ class _Chart:
         self.path = trace.critical_path()
         self.numbered = any(span.run for span in trace.spans)
         self.unit, self.scale = _unit(trace.duration_ns)
-        # The least width of a box, in units of the time axis: 1.5 points, to stay visible.
-        self.least = 1.5 / (72 * WIDTH * (RIGHT - LEFT)) * trace.duration_ns / self.scale
+        # The least width of a box, in units of the time axis.
+        self.least = LEAST / (72 * WIDTH * (RIGHT - LEFT)) * trace.duration_ns / self.scale
         self.rows: dict[int, float] = {}  # id of a span -> y of its row's centre
         self._draw_rows()
         self._draw_path()
@@ -98,16 +98,13 @@ class _Chart:
             self.rows |= dict.fromkeys(map(id, spans), middle)
             for kind, colour in FILLS.items():
                 chosen = [span for span in spans if span.kind == kind]
-                boxes = self._boxes(chosen)
-                # A white edge separates neighbours, except around boxes too narrow for one.
-                gaps = [0.5 if width > 2 * self.least else 0.0 for _, width in boxes]
                 self.axes.broken_barh(
-                    boxes,
+                    self._boxes(chosen),
                     (middle - 0.4 * ROW, 0.7 * ROW),
                     facecolor=colour,
                     zorder=2,
-                    edgecolor="white",
-                    linewidth=gaps or 0,
+                    edgecolor=INK,  # also where a light fill hardly differs from the page
+                    linewidth=0.5,
                 )
                 for span in chosen:
                     self._label(span, middle - 0.05 * ROW)
@@ -234,11 +231,10 @@ class _Chart:
             handlelength=1.4,
             columnspacing=1.4,
         )
-        text = title or f"Trace: {self.trace.length_text()}"
         self.figure.text(
             LEFT,
             1 - 0.2 / height,
-            text,
+            title or f"Trace: {self.trace.length_text()}",
             fontsize=11,
             fontweight="bold",
             color=INK,

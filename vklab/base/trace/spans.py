@@ -233,8 +233,9 @@ class Timeline:
         }
 
     def __str__(self) -> str:
-        lines = [self.length_text()]
-        return "\n".join([*lines, *("  ".join(cells) for cells in self.cells())])
+        return "\n".join([self.length_text(), *("  ".join(cells) for cells in self.cells())])
+
+    __repr__ = __str__
 
     def length_text(self) -> str:
         """Return the number of spans and the duration, as text."""

@@ -15,7 +15,7 @@ from vklab.base.trace.spans import Timeline
 from vklab.errors import SetupError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace(Timeline):
     """A timeline of one or more runs with its pictures."""
 

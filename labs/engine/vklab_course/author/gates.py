@@ -103,6 +103,8 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     if unknown:
         problems.append(f"metadata {', '.join(unknown)} is not known")
     problems += [f"tag {tag!r} is not allowed" for tag in cell.tags if tag not in TAGS]
+    if cell.id.endswith("-setup") and "hide-input" not in cell.tags:
+        problems.append('not folded: give the set-up cell tags=["hide-input"]')
     lines = regions.lines_of(lab, cell)
     if cell.role == "exercise" and not any(line.region == "solution" for line in lines):
         problems.append("an exercise without a solution region")

@@ -28,7 +28,7 @@ SOURCE = '''# ---
 #
 # **Files it opens**: `vklab/...`
 
-# %% id="l{nn}-setup"
+# %% id="l{nn}-setup" tags=["hide-input"]
 from vklab_course import banner, check, predict
 from vklab_labs.shared.diagram import Diagram
 

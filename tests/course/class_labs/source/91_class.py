@@ -8,7 +8,7 @@
 # # A lab that a class hands in
 # It has no kernel, so that many submissions are graded in seconds.
 
-# %% id="l91-setup"
+# %% id="l91-setup" tags=["hide-input"]
 import math
 
 from vklab_course import attempt, check

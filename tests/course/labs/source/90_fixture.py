@@ -10,7 +10,7 @@
 #
 # It has one exercise of each kind, so that every gate can be tried on it.
 
-# %% id="l90-setup"
+# %% id="l90-setup" tags=["hide-input"]
 import numpy as np
 
 import vklab

@@ -33,6 +33,14 @@
     call: {color: "var(--jp-mirror-editor-def-color)"},
     plain: {color: "var(--jp-mirror-editor-variable-color)"},
   };
+  // JupyterLab's own colours of these are below a contrast of 4.5 to 1 on the background of a cell.
+  const READABLE = {
+    true: {bracket: "#66664d", comment: "#387070", meta: "#9a12ee", number: "#007a00"},
+    false: {comment: "#62a8a8", def: "#42a5f5", meta: "#c77dff"},
+  };
+  const readable = Object.entries(READABLE).map(([light, colours]) =>
+    `body[data-jp-theme-light="${light}"] {` + Object.entries(colours).map(
+      ([name, colour]) => `--jp-mirror-editor-${name}-color: ${colour};`).join("") + "}").join("");
   let modules;
 
   // The first version is JupyterLab's own.
@@ -86,6 +94,7 @@
     const activate = (app, registry) => {
       try {
         registry.addExtension({name: NAME, default: true, factory});
+        document.head.append(Object.assign(document.createElement("style"), {textContent: readable}));
       } catch (error) {
         console.warn(NAME, error);
       }
