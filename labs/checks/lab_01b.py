@@ -386,6 +386,17 @@ def _hard(part: str, random: np.random.Generator) -> Case:
             return _buying(part, boards, models)
 
 
+# Of the least watts, with six models on the A100; with five on a board at most it is 700.
+ON = {"a": "A100", "m": "MI210", "r": "RTX 4090", "i": "Arc A770"}
+SIX_ON_ONE = (
+    {board: SHOP[board] for board in ON.values()},
+    {f"m{n}": (gb, gb_s, tuple(ON[letter] for letter in on))
+     for n, (gb, gb_s, on) in enumerate(
+        ((9, 450, "amr"), (12, 520, "aimr"), (4, 70, "amr"), (20, 240, "aimr"), (13, 480, "aimr"),
+         (14, 430, "amr"), (7, 110, "air")), 1)},
+)  # fmt: skip
+
+
 def _buying(part: str, boards: Boards, models: Models) -> Case:
     on = {
         "valid": f"boards={dict(boards)}, models={dict(models)}",
@@ -432,6 +443,7 @@ class LeastWatts(Function):
         yield _buying("picture", {name: SHOP[name] for name in FEW}, PICTURE)
         hard = [_hard(part, random) for part in ("first", "second", "third")]
         yield from (_buying("valid", *hard[0].args), *hard)
+        yield replace(_buying("third", *SIX_ON_ONE), on="a list in which one board holds six")
 
     def expected(self, case: Case) -> Any:
         return least(*case.args)
