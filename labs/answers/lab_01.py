@@ -64,7 +64,7 @@ wrong("01-1", says="whole names of the table, and no others (1)\n      on")(_by_
 def replaces_name_after_name(text, names):
     parts = re.split(r'(//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*")', text, flags=re.DOTALL)
     for old, new in names.items():
-        word = old if old[0] == "<" else rf"(?<![\w</]){old}\b"
+        word = old if old[0] == "<" else rf"\b{old}(?![\w.])"
         parts[::2] = [re.sub(word, new, part) for part in parts[::2]]
     return "".join(parts)
 

@@ -54,7 +54,7 @@ for words, decision in (
     ("cannot be planned here", {"needs_value": False}),
     ("can be planned, and is not in your list", {"both": False}),
     ("'value'}, got", {"other_lacks": False}),
-    ("ByFirst(", {"table": FACTS}), ("p can be planned", {"last": True}),
+    ("ByFirst(", {"table": FACTS}), ("ByFirst(c,x)", {"last": True}),
 ):
     wrong("09b-1", says=words)(_part(**decision))
 wrong("09b-1", says="expected (a list of names, a dictionary)")(

@@ -57,7 +57,7 @@ for words, answer in (
     ("from other devices, each once", lambda nodes: [(*c[:3], []) for c in right(nodes)]),
     ("is in 0 chunks", lambda nodes: right(nodes)[:1]),
     ("expected ValueError to be raised", lambda nodes: right(nodes) if len(nodes) != 2 else []),
-    ("expected 2 chunks", lambda nodes: right(nodes, range(3))),
+    ("build_chunks([('a', 7, ())", lambda nodes: right(nodes, range(3))),
     ("belongs to device", lambda nodes: [(7, *c[1:]) for c in right(nodes)]),
     ("expected a list of chunks", lambda nodes: [c[:2] for c in right(nodes)]),
 ):
