@@ -206,8 +206,13 @@ def buys_an_empty_board(boards, models):
     return [*by_branches(boards, models), (next(iter(boards)), [])]
 
 
+@wrong("01b-4", says="on the third drawn list: ")
+def puts_four_on_a_board_at_most(boards, models):
+    return by_branches(boards, models, most=4)
+
+
 @alternative("01b-4")
-def by_branches(boards, models):
+def by_branches(boards, models, most=7):
     names, best = list(models), [10**9, []]
 
     def place(number, bought, watts):
@@ -217,7 +222,7 @@ def by_branches(boards, models):
             best[:] = watts, [(board, list(on)) for board, on in bought]
             return
         for k, (board, on) in enumerate(bought):
-            if _holds(boards, models, board, [*on, names[number]]):
+            if len(on) < most and _holds(boards, models, board, [*on, names[number]]):
                 more = [*bought[:k], (board, [*on, names[number]]), *bought[k + 1:]]
                 place(number + 1, more, watts)
         for board in boards:

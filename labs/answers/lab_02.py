@@ -166,14 +166,23 @@ wrong("02-4", says="a field occurs twice in")(lambda sizes, values: [*sizes, *si
 wrong("02-4", says="expected a list of names of fields, got")(lambda sizes, values: "deviceID")
 
 
-@wrong("02-4", says="raised ValueError")
-def joins_texts(sizes, values):
-    def different(names):
-        return len({"".join(map(str, row)) for row in zip(*(values[n] for n in names))})
+def _joining(between, most=10):
+    """Return an answer that joins the texts of a row, and tries lists of so many fields."""
+    def tell_apart(sizes, values):
+        def different(names):
+            return len({between.join(map(str, row)) for row in zip(*(values[n] for n in names))})
 
-    count = len(next(iter(values.values())))
-    return min((names for some in range(len(sizes) + 1) for names in combinations(sizes, some)
-                if different(names) == count), key=lambda names: sum(map(sizes.get, names)))
+        count, lists = len(next(iter(values.values()))), (
+            names for some in range(most + 1) for names in combinations(sizes, some))
+        return min((names for names in lists if different(names) == count),
+                   key=lambda names: sum(map(sizes.get, names)))
+
+    return tell_apart
+
+
+wrong("02-4", says="raised ValueError")(_joining(""))
+wrong("02-4", says="'b,c'")(_joining(","))
+wrong("02-4", says="'f5'")(_joining("|", most=5))
 
 
 @alternative("02-4")

@@ -58,6 +58,8 @@ WRONG = {
 SQUARE = "if (id.x < params.count) { float p = max(x[id.x], 0.0); y[id.x] = p * p; } }"
 wrong("04-1", says="elements differ")(MAP + SQUARE.replace("max(x[id.x], 0.0)",
                                                       "clamp(x[id.x], 0.0, 5.0)"))  # fmt: skip
+wrong("04-1", says="expected 0, got 1e-06")(
+    MAP + SQUARE.replace("(x[id.x], 0.0)", "(x[id.x], 0.001)"))
 wrong("04-1", says="was read: a result depends on the inputs alone")(
     MAP + SQUARE.replace("= p * p", "= max(y[id.x], p * p)"))
 wrong("04-1", says="was written, and x is an input")(

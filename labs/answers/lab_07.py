@@ -15,7 +15,7 @@ groupshared float low[64], high[64];
 void main(uint3 id : SV_DispatchThreadID, uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
 """
 WAIT = "GroupMemoryBarrierWithGroupSync();"
-START = """low[lane] = 1e38; high[lane] = -1e38;
+START = """low[lane] = 3.4e38; high[lane] = -3.4e38;
     if (id.x < params.count) low[lane] = high[lane] = x[id.x];"""
 STEP = """if (lane < step) {
     low[lane] = min(low[lane], low[lane + step]);
@@ -51,10 +51,11 @@ if toolchain.find_toolchain("glsl"):
     }
     if (n == 0) y[gl_WorkGroupID.x] = b[0] - a[0]; }""")  # fmt: skip
 for words, lines in (
-    ("elements differ", {"start": START.replace("1e38", "0.0")}),
-    ("elements differ", {"start": START.replace("1e38", "1000.0")}),
+    ("elements differ", {"start": START.replace("3.4e38", "0.0")}),
+    ("elements differ", {"start": START.replace("3.4e38", "1000.0")}),
+    ("all elements above 2e38", {"start": START.replace("3.4e38", "1e38")}),
     ("element 3: expected 0, got", {"start": START.replace(
-        "low[lane] = 1e38", "low[lane] = 0.0")}),
+        "low[lane] = 3.4e38", "low[lane] = 0.0")}),
     ("which has 238 elements", {"start": "low[lane] = high[lane] = x[id.x];"}),
     ("which another invocation of its workgroup", {"before": ""}),
     ("which another invocation of its workgroup", {"before": f"if (step > 4) {WAIT}"}),
@@ -74,7 +75,7 @@ for words, lines in (
             low[0] = min(low[0], low[i]); high[0] = max(high[0], high[i]); }"""}),
     ("a workgroup made", {"step": STEP.replace("if (lane < step)", "if (lane + step < 64)")}),
     ("allowed are at most 2; the others", {
-        "start": "float a = 1e38, b = -1e38;", "loop": "", "before": "", "step": """
+        "start": "float a = 3.4e38, b = -3.4e38;", "loop": "", "before": "", "step": """
         for (uint i = group.x * 64; i < min(params.count, group.x * 64 + 64); ++i) {
             a = min(a, x[i]); b = max(b, x[i]); }""", "end": "if (lane == 0) y[group.x] = b - a;"}),
     ("nothing was written to y", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
@@ -82,7 +83,7 @@ for words, lines in (
     ("come to different barriers", {"before": f"if (lane < 32) {{ {WAIT} }} else {{ {WAIT} }}"}),
     ("different elements of x, allowed are at most 1", {
         "loop": "for (uint step = 16; step > 0; step /= 2)", "start": """
-        uint i = group.x * 64 + lane; float a = 1e38, b = -1e38;
+        uint i = group.x * 64 + lane; float a = 3.4e38, b = -3.4e38;
         if (lane < 32 && i < params.count) a = b = x[i];
         if (lane < 32 && i + 32 < params.count) {
             float v = x[i + 32]; a = min(a, v); b = max(b, v); }
@@ -131,6 +132,8 @@ for words, cost in (
     wrong("07-3", says=words)(_paid(cost))
 wrong("07-3", says="expected")(lambda turns, width: (sum(turns), len(turns) * max(turns)))
 wrong("07-3", says="expected")(lambda turns, width: one_lane_at_a_time(turns, width)[1])
+wrong("07-3", says="expected (0, 0)")(
+    lambda turns, width: one_lane_at_a_time(turns or [1], width))  # fmt: skip
 
 # ------------------------------------------------------------------------------------------- 07-4
 

@@ -111,6 +111,8 @@ for text, words in (
      "elements differ"),
     (changed(SHARED, ("for (uint i = 0; i < 8; ++i) sum", "for (uint i = 0; i < 8; ++i) if "
                       "(a_tile[at.y * 8 + i] != 0.0) sum")), "rows=13, columns=21, depth=30"),
+    (changed(SHARED, ("groupshared float", "groupshared half"), ("? a[", "? (half)a["),
+             ("? b[", "? (half)b["), ("sum += a_tile", "sum += (float)a_tile")), "elements differ"),
     (changed(SHARED, (FROM_A, f"if ({IN_A}) a_tile[at.y * 8 + at.x] = {ELEMENT};")), "nan"),
     (changed(SHARED, ("uint k = first + at.x, other = group.x * 8 + at.y;", STRIDED), (FROM_B, "")),
      "sectors in one load of b"),
@@ -204,6 +206,7 @@ for text, words in (
     (changed(BLOCK, ("? min(4, params.rows - top) : 0", "? 4 : 0")), "rows=37, columns=19"),
     (changed(BLOCK, ("? min(2, params.columns - left) : 0", "? 2 : 0")), "rows=37, columns=19"),
     (changed(BLOCK, ("4 * id.y, left = 2 * id.x", "2 * id.y, left = 4 * id.x")), "y"),
+    (changed(BLOCK, ("if (i / 2 < high", "if (row[i / 2] != 0.0 && i / 2 < high")), "expected nan"),
     (changed(BLOCK, ("k < params.depth; ++k", "k + 1 < params.depth; ++k")), "elements differ"),
     (changed(BLOCK, ("k < params.depth; ++k", "k < params.depth; k += 0")), "does not end"),
     (changed(BLOCK, ("left + i % 2] = sums[i]", "left + i % 2] += sums[i]")), "elements differ"),

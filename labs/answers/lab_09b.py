@@ -9,7 +9,7 @@ from vklab_labs.shared.grouping import ready
 
 
 def _part(fold=True, shape_known=True, data_stops=True, stop_all=False, list_late=False,
-          strongest=True, needs_value=True, both=True, other_lacks=True, table=None):
+          strongest=True, needs_value=True, both=True, other_lacks=True, table=None, last=False):
     """Return an answer to 09b-1 in which one decision may be wrong."""
     def first_part(nodes, given, constants, facts):
         level = dict.fromkeys(given, 1) | dict.fromkeys(constants, 2)
@@ -17,9 +17,9 @@ def _part(fold=True, shape_known=True, data_stops=True, stop_all=False, list_lat
         for name, operator, reads, makes in nodes:
             kind, number = (table or facts).get(operator, ("", 0))
             lacks = {v: "shape" for v in reads if not level[v]}
-            if needs_value and kind == "value" and level[reads[number]] < 2 and (
+            if needs_value and kind == "value" and level[reads[-1 if last else number]] < 2 and (
                     other_lacks or not lacks):
-                lacks[reads[number]] = "value"
+                lacks[reads[-1 if last else number]] = "value"
             if lacks or (stop_all and stopped):
                 stopped = True
                 level.update(dict.fromkeys(makes, 0))
@@ -54,7 +54,7 @@ for words, decision in (
     ("cannot be planned here", {"needs_value": False}),
     ("can be planned, and is not in your list", {"both": False}),
     ("'value'}, got", {"other_lacks": False}),
-    ("ByFirst(", {"table": FACTS}),
+    ("ByFirst(", {"table": FACTS}), ("ByFirst(c,x)", {"last": True}),
 ):
     wrong("09b-1", says=words)(_part(**decision))
 wrong("09b-1", says="expected (a list of names, a dictionary)")(

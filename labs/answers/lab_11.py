@@ -40,12 +40,13 @@ for words, decision in (
     wrong("11-1", says=words)(_lives(**decision))
 
 
-def _lowest(counts=lambda size: size or 1, up=1, order=sorted, back=max, fits=lambda a, b: a <= b):
+def _lowest(counts=lambda size: size or 1, up=1, order=sorted, back=max, fits=lambda a, b: a <= b,
+            begins=lambda first: first):  # fmt: skip
     """Return an answer to 11-2 in which one decision may be wrong."""
     def lowest(size, taken, alignment=256):
         at = 0
         for first, end in order(taken):
-            if fits(at + counts(size), first):
+            if fits(at + counts(size), begins(first)):
                 return at
             at = back(at, (end + up * (alignment - 1)) // alignment * alignment)
         return at
@@ -64,6 +65,8 @@ for words, decision in (
     ("share 1 bytes", {"counts": lambda size: size}), ("share 1 bytes", {"up": 0}),
     ("share", {"order": list}), ("share", {"back": lambda at, new: new}),
     ("and so is a lower one", {"fits": lambda a, b: a < b}),
+    ("and so is a lower one", {"counts": lambda size: -(-max(size, 1) // 256) * 256}),
+    ("share", {"begins": lambda first: -(-first // 256) * 256}),
 ):  # fmt: skip
     wrong("11-2", says=words)(_lowest(**decision))
 

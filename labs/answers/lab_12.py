@@ -6,14 +6,15 @@ from vklab_labs.lab_12.list_scheduling import by_critical_path, looking_ahead, o
 from vklab_labs.lab_12.makespan import earliest, outlook, ready
 
 
-def _cut(nodes, depth):
+def _cut(nodes, depth, devices=None):
     """Return the groups of a cut with at most `depth` chunks, or None."""
     if not nodes:
         return []
     done = {read for *_, reads in nodes for read in reads} - {name for name, _, _ in nodes}
-    for device in range(3) if depth else ():
+    for device in devices or {device for _, device, _ in nodes} if depth else ():
         taken = fill(nodes, done, device)
-        rest = _cut([node for node in nodes if node[0] not in taken], depth - 1) if taken else None
+        left = [node for node in nodes if node[0] not in taken]
+        rest = _cut(left, depth - 1, devices) if taken else None
         if rest is not None:
             return [(device, taken), *rest]
     return None
@@ -27,11 +28,11 @@ def _linked(nodes, groups):
 
 
 @alternative("12-1")
-def deeper_and_deeper(nodes):
+def deeper_and_deeper(nodes, devices=None):
     names = {name for name, _, _ in nodes}
     if len(names) < len(nodes) or not names.issuperset(r for *_, reads in nodes for r in reads):
         raise ValueError
-    found = (_cut(nodes, depth) for depth in range(len(nodes) + 1))
+    found = (_cut(nodes, depth, devices) for depth in range(len(nodes) + 1))
     groups = next((groups for groups in found if groups is not None), None)
     if groups is None:
         raise ValueError
@@ -56,6 +57,7 @@ for words, answer in (
     ("from other devices, each once", lambda nodes: [(*c[:3], []) for c in right(nodes)]),
     ("is in 0 chunks", lambda nodes: right(nodes)[:1]),
     ("expected ValueError to be raised", lambda nodes: right(nodes) if len(nodes) != 2 else []),
+    ("build_chunks([('a', 7, ())", lambda nodes: right(nodes, range(3))),
     ("belongs to device", lambda nodes: [(7, *c[1:]) for c in right(nodes)]),
     ("expected a list of chunks", lambda nodes: [c[:2] for c in right(nodes)]),
 ):
@@ -77,7 +79,7 @@ wrong("12-3", says="expected a dictionary")({"one_ms": 7})
 
 
 @alternative("12-4")
-def branch_and_bound(tasks):
+def branch_and_bound(tasks, able=lambda time: time is not None):
     look, seen, best = outlook(tasks), set(), [float("inf"), {}]
 
     def deeper(table):
@@ -89,7 +91,7 @@ def branch_and_bound(tasks):
             further = []
             for name in ready(tasks, table):
                 for device, time in enumerate(tasks[name][0]):
-                    if time is not None:
+                    if able(time):
                         start = earliest(tasks, table, name, device)
                         further.append({**table, name: (device, start, start + time)})
             for new in sorted(further, key=look):
@@ -106,6 +108,7 @@ for words, answer in (
     ("deadlock: a", lambda tasks: [names[::-1] for names in by_critical_path(tasks)]),
     ("0 times in your lists", lambda tasks: [[], []]),
     ("cannot run on device", lambda tasks: [[*tasks], []]),
+    ("0 times in your lists", lambda tasks: branch_and_bound(tasks, bool)),
     ("expected two lists of names", lambda tasks: [*tasks]),
 ):
     wrong("12-4", says=words)(answer)

@@ -59,6 +59,21 @@ def keeps_the_emptiest(nodes, caps):
     return found and list(found[1])
 
 
+@wrong("13-1", says="on 40 nodes that fill both devices")
+def keeps_800_with_few_changes(nodes, caps):
+    reached, total = {(None, 0): (0, ())}, 0
+    for _, size, able in nodes:
+        further, total = {}, total + size
+        for (last, used), (count, placed) in reached.items():
+            for device in able:
+                key, more = (device, used + size * (device == 0)), count + (device != last)
+                if key[1] <= caps[0] and total - key[1] <= caps[1]:
+                    new = more, (*placed, device)
+                    further[key] = min(further.get(key, new), new)
+        reached = dict(sorted(further.items(), key=lambda entry: entry[1][0])[:800])
+    return list(min(reached.values())[1]) if reached else None
+
+
 wrong("13-1", says="there are devices 0 to 1")(lambda nodes, caps: [2] * len(nodes))
 
 

@@ -255,6 +255,7 @@ class Admissible(Function):
         ):
             yield self._case("machines", BACKENDS, machines, job)
         yield self._case("job", BACKENDS, ("Intel/Windows",), "network")
+        yield self._case("job", BACKENDS, ("Intel/Windows",), "net")
         asked = {
             "machines": ((),),
             "job": ((),),

@@ -429,6 +429,12 @@ class TellApart(Function):
         yield _apart(
             "valid", {"type": 1, "deviceID": 4}, {"type": [1, 11, 1], "deviceID": [11, 1, 1]}
         )
+        # With commas between them, too.
+        commas = {"name": ["a,b", "a", "a"], "type": ["c", "b,c", "c"]}
+        yield _apart("valid", dict.fromkeys(commas, 9), commas)
+        # Each device differs from the first one in a field of its own, so all six are needed.
+        single = {f"f{n}": [0] * n + [0, 1] + [0] * (5 - n) for n in range(6)}
+        yield _apart("valid", dict.fromkeys(single, 4), single)
         for count in (8, 8, 12):
             yield _apart("valid", *_park(random, count))
         for part, few in (("first", 2), ("second", 3), ("third", 3)):

@@ -37,6 +37,7 @@ from vklab_labs.lab_04.operator_pieces import ADD
 class SquaredMax(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
     size = 64
+    atol = 0.0
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         low = float(self.params["low"])

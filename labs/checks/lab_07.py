@@ -48,9 +48,9 @@ class Spread(Kernel):
             (int(random.integers(size, 6 * size)), 0),
         ):
             x = signed_numbers(count, random)
-            x = np.float32(1.9e37) * sign * (1 + np.abs(x)) if sign else 30 * x
+            x = np.float32(2e38) * sign * (1 + np.abs(x) / 8) if sign else 30 * x
             groups = -(-count // size)
-            words = {0: "", 1: ", all elements above 1.9e37", -1: ", all below -1.9e37"}[sign]
+            words = {0: "", 1: ", all elements above 2e38", -1: ", all below -2e38"}[sign]
             yield self.dispatch_case(
                 {"x": x},
                 groups,
@@ -206,6 +206,7 @@ class LaneTurns(Function):
         yield Case("full", ([3, 1, 0, 2], 4))
         yield Case("full", ([3, 1, 0, 2], 2))
         yield Case("full", ([0, 0, 7, 7], 2))
+        yield Case("full", ([], 4))
         yield Case("rest", ([3, 1, 5], 2))
         yield Case("rest", ([2], 64))
         yield Case("rest", ([0, 0, 0], 2))

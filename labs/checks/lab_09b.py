@@ -63,6 +63,7 @@ class FirstPart(Function):
             "n=NonZero(x); r=Relu(n); y=Reshape(r,to); z=Tile(x,x2); e=Expand(y,c)",
             "f=ConstantOfShape(to); m=Compress(x); r=Relu(m); z=Expand(x2,x)",
             "v,i=TopK(x,to); r=Relu(i); t=Shape(v); f=ConstantOfShape(t)",
+            "p=ByFirst(c,x); q=ByFirst(x,c)",
         ):
             for part in ("planned", "missing"):
                 for op in ("Relu", "AsShape", "OfData", "ByFirst"):

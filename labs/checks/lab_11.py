@@ -178,6 +178,8 @@ class LowestOffset(Function):
         yield Case("aligned", (33, [(0, 8), (40, 48)]), {"alignment": 32})
         yield Case("mixed", (unit, [(0, 6 * unit), (unit, 2 * unit)]))
         yield Case("mixed", (unit, [(3 * unit, 4 * unit), (0, unit), (0, 3 * unit)]))
+        yield Case("mixed", (10, [(5, unit)]))
+        yield Case("mixed", (unit + 5, [(unit + 10, 2 * unit)]))
         for taken in ([(0, unit)], [(0, 1), (unit, 2 * unit)], [(1, unit)]):
             yield from (Case("mixed", (size, taken)) for size in (0, 1))
         for part in ("gaps", "aligned", *["mixed"] * 6):

@@ -100,6 +100,7 @@ class BuildChunks(Function):
                 nodes = chunking.draw_placed(random, 2 + count % 2, count, network)
                 order = random.permutation(count) if count > 9 else range(count)
                 yield Case(part, ([nodes[n] for n in order],), on=f"{count} nodes in any order")
+        yield Case("cut", ([("a", 7, ()), ("b", 3, ("a",)), ("c", 7, ("a",))],))
         late = [("a", 0, ()), ("b", 1, ()), ("c", 0, ("b",)), ("d", 1, ("c",))]
         for nodes in (late, [(name, 1 - device, reads) for name, device, reads in late]):
             yield Case("two", (nodes,))
@@ -380,6 +381,7 @@ class Schedule(Function):
         yield Case(
             "valid", ({"a": ((None, 1), (), 9), "b": ((1, 1), ("a",), 9), "c": ((1, None), (), 0)},)
         )
+        yield Case("valid", ({"a": ((0, None), (), 1), "b": ((None, 0), ("a",), 0)},))
         yield self._scored("picture", makespan.EXAMPLE)
         yield self._scored("inception", draw_hard(random, "n"))
         yield self._scored("requests", draw_hard(random, "ab"))

@@ -154,7 +154,7 @@ ALIGN = [[align]]
 def lowest_offset(size, taken, alignment=ALIGN):
     """Return the lowest multiple of `alignment` at which `size` bytes are free.
 
-    size: bytes of the value; 0 counts as 1, because Vulkan binds no empty range.
+    size: bytes of the value, not rounded up; 0 counts as 1: Vulkan binds no empty range.
     taken: a list of (first byte, byte after the last), in any order; they may share bytes.
     TODO     the offset: no byte of offset ... offset + size - 1 lies in a taken range.
     Approach go through the sorted ranges with the lowest offset that may still be free.

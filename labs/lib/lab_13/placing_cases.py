@@ -41,7 +41,7 @@ def draw_full_rows(random: Random, count: int, free: int = 11) -> tuple[list[Row
         free: rows at the beginning that both devices can run; their sizes are powers of two.
     """
     sizes = [1 << int(n) for n in random.permutation(free)]
-    sizes += [int(size) for size in random.integers(1, 14, count - free)]
+    sizes += [int(size) for size in random.integers(100, 150, count - free)]  # no early sieve
     placed = [(n + int(random.random() < 0.2)) % 2 for n in range(count)]  # many changes
     rows: list[Row] = [
         (f"n{n}", size, (0, 1) if n < free else (device,))

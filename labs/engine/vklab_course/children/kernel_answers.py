@@ -126,6 +126,7 @@ class Kernel(Exercise):
         output: the buffer that is compared, by the array's name.
         dtype: its type.
         start: value of each of its elements before the dispatch.
+        atol: difference that is allowed to a result near 0.
         pushed: type and first byte of each push constant, for a part "types".
         each: most elements that one invocation writes.
         is_mapped: whether `owner` says which invocation writes an element, and an element needs
@@ -143,6 +144,7 @@ class Kernel(Exercise):
     output: ClassVar[str] = "y"
     dtype: ClassVar[type] = np.float32
     start: ClassVar[float] = -1.0
+    atol: ClassVar[float] = 1e-5
     pushed: ClassVar[Mapping[str, tuple[str, int]]] = {}
     is_mapped: ClassVar[bool] = True
     in_a_row: ClassVar[bool] = False
@@ -244,7 +246,7 @@ class Kernel(Exercise):
             values[:size].reshape(shape),
             case.expected[:size].reshape(shape),
             1e-5,
-            1e-5,
+            self.atol,
             said.strip(),
         )
 

@@ -26,7 +26,7 @@ STATUSES = {
     "recorded": ("✎", "#56B4E9", "recorded"),
 }
 # Messages of a part that fails as another one does, and of one that needs another one.
-FOLLOWS = "this follows from {!r}: mend that first"
+FOLLOWS = "this may follow from {!r}: mend that first"
 NEEDS = "look at {!r} first: this part needs it"
 PART_MARKS = {"ok": "✔", "part": "◐", "no": "✘"}
 
