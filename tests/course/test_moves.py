@@ -9,7 +9,9 @@ import pytest
 
 from support.course import class_of_students as students
 from vklab.apps import cli
+from vklab_course.author.gates import source_problems
 from vklab_course.author.lab import all_labs, read_lab
+from vklab_course.author.layout import layout_problems
 from vklab_course.check import check
 from vklab_course.definition.exercise import find, home_of
 from vklab_course.definition.verdict import MIME
@@ -235,6 +237,14 @@ def test_a_lab_that_is_gone_gives_its_answers_away(labs, course, tmp_path, monke
     first, second = texts(mine / "91_class.ipynb"), texts(mine / "92_more.ipynb")
     assert second["l91-1"] == MINE and first["l91-2"] == "workgroups = 15"
     assert {each.status for each in work.update(new.labs_folder, mine)} == {"unchanged"}
+
+
+def test_the_gates_accept_a_lab_with_an_exercise_of_another_number(course, labs):
+    _, update = course
+    update()
+    lab = read_lab(students.LABS / "source" / "92_more.py")
+    problems = [*source_problems(lab), *layout_problems(lab)]
+    assert not [said for said in problems if "91" in said], problems
 
 
 def test_an_untouched_stub_is_not_carried(course):
