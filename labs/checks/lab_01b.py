@@ -419,6 +419,7 @@ def _buying(part: str, boards: Boards, models: Models) -> Case:
         "two models, as long as it saves watts. It earns a part of the points.",
     ),
     seconds=30,
+    extra=True,
 )
 class LeastWatts(Function):
     parts = {"valid": ("every model stands on a board that holds it", 1),

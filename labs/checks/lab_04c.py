@@ -229,6 +229,7 @@ def _sharing(part: str, kernels: Kernels, limit: int) -> Case:
         "for "
         "the next kernel, asks itself about the rest, and returns the cheapest result.",
     ),
+    extra=True,
 )
 class ShareSets(Function):
     parts = {

@@ -3,22 +3,21 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Rooflines: what a spec sheet promises"
-#     minutes: 70
+#     minutes: 60
 #     before: ["00", "04"]
 #     know: ["functions", "`max`", "`min(key=...)`"]
 # ---
 
 # %% [markdown] id="l01b-title"
 # # Lab 01b · Rooflines
-# **What a GPU can reach, and which printed numbers cannot be true** · 70 minutes, 4 exercises; the last one (25 minutes more) may wait for another day
+# **What a GPU can reach, and which printed numbers cannot be true** · 60 minutes, 4 exercises, the last one extra
 #
-# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two of its three pages print tables of GPUs and of speeds. You compute the same values from spec sheets, put chips on one plot, and find values that are swapped, belong to something else, or lie above what the chip can do. At the end you buy the boards that serve a list of models with the least power.
+# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two of its three pages print tables of GPUs and of speeds. You compute the same values from spec sheets, put chips on one plot, and find values that are swapped, belong to something else, or lie above what the chip can do.
 #
 # **Afterwards you can**
 # * compute peak, bandwidth and ridge of a GPU from its spec sheet;
 # * tell a vector peak from a matrix peak and from dual issue, and a die from a package;
-# * refute a speed with two divisions;
-# * choose boards for several models, and say how far from the best you are.
+# * refute a speed with two divisions.
 #
 # **Before this lab**: lab 00, and your first kernel in lab 04. You need functions, `max`, and `min(key=...)`.
 #
@@ -234,20 +233,20 @@ with attempt("01b-1"):
         "billion on an M1 Ultra.",
         [("claimed", 1633, 152.5), ("measured", 1633, 13.8)], (0.25, 4096)))
 
-# %% [markdown] id="l01b-5text"
-# ## 5 · The least watts
+# %% [markdown] id="l01b-5text" vklab={"id": "01b-4"}
+# ## 5 · The least watts (extra)
 # A club wants to run several models day and night. Each model needs memory (GB), and bandwidth (GB/s): its gigabytes times the tokens that it must generate in a second. Models on one board share both. A model is not split, and runs where its backend runs (lab 01): on some boards only. A board may be bought several times. The club pays for power, and the vendors publish the power of a board. Apple publishes none for a GPU alone, and two cards of the table are really two devices. This shop has the rest. (Prices and sockets do not count here; MI300X and A100 are modules for servers.)
 
-# %% id="l01b-shop"
+# %% id="l01b-shop" vklab={"id": "01b-4"}
 SHOP = {name: (sheet.watts, sheet.memory_gb, int(sheet.bus_bits * sheet.gbit_per_pin / 8))
         for name, sheet in SHEETS.items() if sheet.watts and sheet.dies == 1}
 for name, (watts, memory_gb, gb_s) in SHOP.items():
     print(f"{name:12} {watts} W, {memory_gb:3} GB, {gb_s} GB/s")
 
-# %% [markdown] id="l01b-5greedy"
+# %% [markdown] id="l01b-5greedy" vklab={"id": "01b-4"}
 # Six models: `code` is written in CUDA, `read` needs ROCm, `chat` uses HIP and so runs on both, the others use SYCL and run on all. (Vulkan would not do: AMD's present MI cards have no driver for it.) The obvious way takes one model after the other. If a board that is bought has room, the model goes there. If not, buy the board with the least watts that can hold it:
 
-# %% id="l01b-greedy-picture" tags=["hide-input"]
+# %% id="l01b-greedy-picture" vklab={"id": "01b-4"} tags=["hide-input"]
 FEW = {name: SHOP[name] for name in ("Arc A770", "RX 7900 XTX", "MI210", "RTX 4090", "A100")}
 ALL, AMD, NVIDIA = tuple(FEW), ("RX 7900 XTX", "MI210"), ("RTX 4090", "A100")
 MODELS = {"chat": (20, 400, AMD + NVIDIA), "code": (28, 425, NVIDIA), "speech": (32, 525, ALL),
@@ -257,11 +256,11 @@ draw_boards(FEW, MODELS, [("MI210", ["chat", "speech"]), ("A100", ["code", "draw
             "One model after the other: three boards. The upper bar of each board is its memory in "
             "GB, the lower one its bandwidth in GB/s.")
 
-# %% [markdown] id="l01b-5task"
-# ### Exercise 4 · Buy the boards (scored)
-# Find boards with fewer watts, for any shop and any models.
+# %% [markdown] id="l01b-5task" vklab={"id": "01b-4"}
+# ### Exercise 4 · Buy the boards (scored, extra)
+# Find boards with fewer watts, for any shop and any models. Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra.
 #
-# One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers (one model after the other in some order, joining pairs of boards) earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices. This is the open-ended exercise of the lab: begin with any valid answer, and save watts.
+# One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers (one model after the other in some order, joining pairs of boards) earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices.
 
 # %% id="l01b-4" vklab={"role": "exercise", "id": "01b-4", "points": 5, "lines": 17}
 def least_watts(boards, models):
@@ -299,7 +298,7 @@ def least_watts(boards, models):
     ### END SOLUTION
 
 
-# %% id="l01b-4d" vklab={"role": "demo"}
+# %% id="l01b-4d" vklab={"role": "demo", "id": "01b-4"}
 with attempt("01b-4"):
     display(draw_boards(FEW, MODELS, least_watts(FEW, MODELS),
                         "Your boards. Orange: too much for the board, or one that does not suit."))
@@ -307,7 +306,7 @@ with attempt("01b-4"):
 # %% id="l01b-4c" vklab={"role": "check", "id": "01b-4"}
 check("01b-4", least_watts)
 
-# %% id="l01b-4h"
+# %% id="l01b-4h" vklab={"id": "01b-4"}
 # hint("01b-4")
 
 # %% [markdown] id="l01b-6text"

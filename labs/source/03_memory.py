@@ -56,7 +56,7 @@ banner()
 paths.draw_reach()
 
 # %% [markdown] id="l03-types-text"
-# You never allocate from a heap. You allocate from a **memory type**: a heap, and flags that say what you get.
+# You allocate from a **memory type**: a heap, and flags that say what you get.
 #
 # | flag | short | means |
 # |---|---|---|
@@ -168,7 +168,7 @@ predict("03-p3", desktop=..., laptop=...)
 
 # %% [markdown] id="l03-curve-text"
 # ### Measure it
-# The next cell moves 4 KiB to 16 MiB on your device; each number is a median of five runs. `staging` and `mapped` are the two paths of the picture. `readback` copies on the device into cached host memory, and reads there. `mapped read` reads through the mapping, 4 MiB at most. `host` copies from array to array, without any device.
+# The next cell moves 4 KiB to 16 MiB on your device (medians of five runs). `staging` and `mapped` are the two paths of the picture. `readback` copies on the device into cached host memory, and reads there. `mapped read` reads through the mapping, 4 MiB at most. `host` copies from array to array, without any device.
 #
 # **On a CPU device this says nothing about a GPU**: there is no bus. The right half of the picture is a record (medians of nine) on an H200 with ReBAR, behind PCIe 5.0 with 16 lanes.
 

@@ -3,13 +3,13 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Seven steps"
-#     minutes: 85
+#     minutes: 70
 #     before: ["04"]
 # ---
 
 # %% [markdown] id="l04c-title"
 # # Lab 04c · Seven steps
-# **From an empty process to a result, with Vulkan's own calls** · 85 minutes, 2 exercises
+# **From an empty process to a result, with Vulkan's own calls** · 70 minutes, 2 exercises, the last one extra
 #
 # In lab 04 `run_kernel` did everything around your kernel. Here nothing is hidden: seven steps, and 16 kinds of objects. You run each step, and write what describes the kernel. Then one of these objects, the descriptor set, is shared by several kernels.
 #
@@ -17,7 +17,7 @@
 # * name the seven steps, and say what each object is for;
 # * describe the interface of a kernel in the numbers of Vulkan's structures;
 # * say why a host that has waited for a fence still needs a barrier;
-# * count what a second kernel costs, and put several kernels on few descriptors.
+# * count what a second kernel costs, and say when kernels can share a descriptor set.
 #
 # **Before this lab**: lab 04. Step 1 says what it needs of lab 02. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
@@ -390,25 +390,25 @@ sharing.picture("Two kernels, each with a set of its own, and the same kernels w
                 "scale writes t from x, add writes y from t and b. "
                 "Orange: descriptors, with their bindings.")
 
-# %% [markdown] id="l04c-e2t"
+# %% [markdown] id="l04c-e2t" vklab={"id": "04c-2"}
 # There is a limit: `maxPerStageDescriptorStorageBuffers` says how many storage buffers the layout of a compute pipeline may have, whether its kernel uses them or not. Vulkan promises 4. (Most GPUs allow many more. The *Roadmap* milestones, lists of what newer devices should offer, have 30 for 2022 and 200 for 2026. A program that must run everywhere has 4.)
 #
-# ### Exercise 2 · Fewest descriptors (scored)
-# Put the kernels of a program on descriptor sets, so that all sets together have as few descriptors as possible. Each kernel uses one set, and that set has all of its buffers.
+# ### Exercise 2 · Fewest descriptors (scored, extra)
+# Put the kernels of a program on descriptor sets, so that all sets together have as few descriptors as possible. Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Each kernel uses one set, and that set has all of its buffers.
 #
 # The obvious way takes the kernels in the given order and puts each into the first set that still has room. Here it is for eight kernels of an attention layer, a part of language models, sorted by name. (A ninth, `p = e / z`, is left out.)
 
-# %% id="l04c-e2p" tags=["hide-input"]
+# %% id="l04c-e2p" vklab={"id": "04c-2"} tags=["hide-input"]
 ATTENTION = {"add": ("x", "y"), "exp": ("s", "m", "e"), "largest": ("s", "m"), "mask": ("s", "c"),
              "mix": ("p", "v", "o"), "project": ("o", "w", "y"), "scores": ("q", "k", "s"),
              "sum": ("e", "z")}
 draw_sets(ATTENTION, [["add", "largest"], ["exp", "mask"], ["mix"], ["project"],
                       ["scores"], ["sum"]], 4, "First fit: each kernel in the first set with room.")
 
-# %% [markdown] id="l04c-e2s"
+# %% [markdown] id="l04c-e2s" vklab={"id": "04c-2"}
 # `add` and `largest` share nothing, so their set is full and of little use to others. 15 descriptors are enough for these eight kernels.
 #
-# One point is for *valid* answers. The others count descriptors, one point for each program: first fit earns nothing, the fewest possible earn the point, and an answer in between earns its share. The programs are the picture's and three random ones, of at most nine kernels, so you may try many answers. This is the open-ended exercise of the lab: a first better answer takes a quarter of an hour.
+# One point is for *valid* answers. The others count descriptors, one point for each program: first fit earns nothing, the fewest possible earn the point, and an answer in between earns its share. The programs are the picture's and three random ones, of at most nine kernels, so you may try many answers.
 
 # %% id="l04c-e2" vklab={"role": "exercise", "id": "04c-2", "points": 5, "lines": 12}
 def share_sets(kernels, limit):
@@ -439,14 +439,14 @@ def share_sets(kernels, limit):
     ### END SOLUTION
 
 
-# %% id="l04c-e2d" vklab={"role": "demo"}
+# %% id="l04c-e2d" vklab={"role": "demo", "id": "04c-2"}
 with attempt("04c-2"):
     display(draw_sets(ATTENTION, share_sets(ATTENTION, 4), 4, "Your sets."))
 
 # %% id="l04c-e2c" vklab={"role": "check", "id": "04c-2"}
 check("04c-2", share_sets)
 
-# %% id="l04c-e2h" tags=["nbval-ignore-output"]
+# %% id="l04c-e2h" vklab={"id": "04c-2"} tags=["nbval-ignore-output"]
 # hint("04c-2")
 
 # %% [markdown] id="l04c-e2r"

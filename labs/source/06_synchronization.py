@@ -294,7 +294,7 @@ check("06-3", masks)
 # Barriers order commands on the device. For the host there are two objects.
 #
 # * A **fence** is one bit. The device sets it when a submission has ended, and the host waits for it. To use it again, the host resets it.
-# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. If copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two queues can, too (lab 12b).
+# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. If copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two *queues* can wait for each other, too (lab 12b).
 #
 # **Host visibility**: a fence says *ended* and *available*, not yet *visible to the host*. The last barrier of the list, from `compute_shader` or `transfer` to `host`, says that. (Memory that is not *coherent* also needs a flush or an invalidate, see lab 03.)
 #
@@ -317,7 +317,7 @@ for words, plan in (("refilled at once", [(0, 0), (0, 0)]),
     print(f"{words:18} pieces arrive as {sent.value or sent.message}")
 
 # %% [markdown] id="l06-bugr"
-# Refilled at once, piece 0 arrives as piece 1, on lavapipe and on SwiftShader. Without `go`, an idle device hides the bug. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence, it is one more `fence.wait()` before `write 1`.
+# Refilled at once, piece 0 arrives as piece 1, on lavapipe and on SwiftShader. Without `go`, an idle device hides it. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence, it is one more `fence.wait()` before `write 1`.
 
 # %% [markdown] id="l06-e4t" vklab={"id": "06-4"}
 # ### Exercise 4 · A staging ring

@@ -379,7 +379,7 @@ figures.draw_join()
 
 # %% [markdown] id="l07-e4t"
 # ### Exercise 4 · Join two parts
-# Write the join, and the pass in which each invocation makes its own pair. The rest is given: the tree, and the pass that writes. Some logits are -infinity: *masked*, with the probability 0; each row has at least one that is not. (Vulkan promises to keep infinities only where a kernel asks for it, by `SignedZeroInfNanPreserve`. Some programs therefore mask with a large negative number.)
+# Write the join, and the pass in which each invocation makes its own pair. The rest is given: the tree, and the pass that writes. Some logits are -infinity: *masked*, with the probability 0; each row has at least one that is not. (Vulkan promises to keep infinities only where a kernel asks for `SignedZeroInfNanPreserve`; some programs mask with a large negative number.)
 
 # %% id="l07-e4" vklab={"role": "exercise", "id": "07-4", "points": 5, "lines": 5}
 SOFTMAX = """
@@ -452,6 +452,6 @@ check("07-4", SOFTMAX)
 #
 # **To read**
 # * Vulkan's subgroups, with a table of operations: <https://www.khronos.org/blog/vulkan-subgroup-tutorial>
-# * Lanes and shared memory: [AMD's table](https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html), [LLVM's AMDGPU guide](https://llvm.org/docs/AMDGPUUsage.html), [Intel's guide](https://www.intel.com/content/www/us/en/docs/oneapi/optimization-guide-gpu/2025-0/shared-local-memory.html), [Metal's tables](https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf), [CUDA's guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#simt-architecture), which also says why lanes need not run in step
+# * Lanes and shared memory: [AMD's table](https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html), [LLVM's AMDGPU guide](https://llvm.org/docs/AMDGPUUsage.html), [Intel's guide](https://www.intel.com/content/www/us/en/docs/oneapi/optimization-guide-gpu/2025-0/shared-local-memory.html), [Metal's tables](https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf), [CUDA's guide](https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#simt-architecture)
 # * M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax* (2018): <https://arxiv.org/abs/1805.02867>
 # * W. D. Hillis, G. L. Steele, *Data parallel algorithms* (1986): the scan of section 1

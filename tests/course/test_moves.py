@@ -9,12 +9,16 @@ import pytest
 
 from support.course import class_of_students as students
 from vklab.apps import cli
+from vklab_course.author.gates import source_problems
 from vklab_course.author.lab import all_labs, read_lab
+from vklab_course.author.layout import layout_problems
 from vklab_course.check import check
 from vklab_course.definition.exercise import find, home_of
+from vklab_course.definition.verdict import MIME
 from vklab_course.grade.assignment.manifest import open_release
 from vklab_course.grade.assignment.release import release
 from vklab_course.student import moves, work
+from vklab_course.student.paths import EVERYTHING, Course
 from vklab_course.student.submit import submit
 
 SECOND = """# ---
@@ -136,6 +140,11 @@ def course(labs, tmp_path, monkeypatch):
 def test_the_answer_goes_to_the_lab_that_has_its_exercise(course, monkeypatch, tmp_path):
     mine, update = course
     edit(mine / "91_class.ipynb", l91_1=MINE, l91_2="workgroups = 16")
+    book = nbformat.read(mine / "91_class.ipynb", as_version=4)
+    shown = {MIME: {"id": "91-1", "status": "correct", "points": 4, "of": 4}}
+    verdict = nbformat.v4.new_output("display_data", shown)
+    next(cell for cell in book.cells if cell.id == "l91-1c").outputs = [verdict]
+    nbformat.write(book, mine / "91_class.ipynb")
     before = (mine / "91_class.ipynb").read_bytes()
     new, done = update()
     first, second = texts(mine / "91_class.ipynb"), texts(mine / "92_more.ipynb")
@@ -145,7 +154,10 @@ def test_the_answer_goes_to_the_lab_that_has_its_exercise(course, monkeypatch, t
     assert "the answer to 91-1 came from 91_class.ipynb" in done["92_more.ipynb"].detail
     backup = done["91_class.ipynb"].detail.rpartition("backup: ")[2]
     assert (mine / backup).read_bytes() == before
-    # It is checked, handed in and graded there.
+    # Its verdict stands there; it is checked, handed in and graded there.
+    whole = Course(new.labs_folder).path(EVERYTHING)
+    progress = {each.name: each for each in work.progress(whole, mine)}
+    assert progress["92_more"].statuses["91-1"] == "correct"
     assert home_of("91-1") == "92" and find("91-1").title == "padded"
     monkeypatch.setenv("VKLAB_LABS", str(new.labs_folder))
     space: dict = {}
@@ -225,6 +237,14 @@ def test_a_lab_that_is_gone_gives_its_answers_away(labs, course, tmp_path, monke
     first, second = texts(mine / "91_class.ipynb"), texts(mine / "92_more.ipynb")
     assert second["l91-1"] == MINE and first["l91-2"] == "workgroups = 15"
     assert {each.status for each in work.update(new.labs_folder, mine)} == {"unchanged"}
+
+
+def test_the_gates_accept_a_lab_with_an_exercise_of_another_number(course, labs):
+    _, update = course
+    update()
+    lab = read_lab(students.LABS / "source" / "92_more.py")
+    problems = [*source_problems(lab), *layout_problems(lab)]
+    assert not [said for said in problems if "91" in said], problems
 
 
 def test_an_untouched_stub_is_not_carried(course):

@@ -70,7 +70,7 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, "# ## A value", "# ## 3 · A value", "section 3 is the 1. one"),
     (SOURCE, "# ## A value", "# ### Exercise 90-3: a value", "write '### Exercise 1 · ...', not"),
     (SOURCE, "# ## A value", "# ### Exercise 1 · A value (extra)", "'extra)' ends the headings of"),
-    (SOURCE, "# ## A value", "# ## A value\n# " + 2200 * "word ", " words, at most 2,200: say each"),
+    (SOURCE, "# ## A value", "# ## A value\n# " + 2200 * "word ", " words, at most 2,200: say"),
     (SOURCE, ' vklab={"role": "own"}', "", "0 cells have the role 'own'"),
     (SOURCE, '# hint("90-1")', 'hint("90-1")', "comment the hint out"),
     (SOURCE, "# ## A value", "# **Predict:** how many?", "write a cell with predict(...)"),

@@ -140,10 +140,11 @@ def _links(lab: Lab) -> Iterator[str]:
 
 
 def _ids(lab: Lab) -> Iterator[str]:
-    for cell in lab.cells:  # (a cell keeps its id where its exercise moves to another lab)
-        start = f"l{number_of(cell.exercise) or lab.number}-"
-        if not cell.id.startswith(start):
-            yield f"cell {cell.id}: ids of this lab start with {start}"
+    # A cell keeps its id where its exercise moves to another lab.
+    homes = {lab.number, *(number_of(cell.exercise) for cell in lab.cells)} - {""}
+    for cell in lab.cells:
+        if not cell.id.startswith(tuple(f"l{number}-" for number in homes)):
+            yield f"cell {cell.id}: ids of this lab start with l{lab.number}-"
 
 
 def _headings(lab: Lab) -> Iterator[str]:
