@@ -173,7 +173,7 @@ with attempt("05-2"):  # your offsets, and those that SPIR-V holds for the same 
     blocks = {rules: offsets(LIGHT, rules) for rules in ("std430", "scalar")}
     compiled = interfaces.reflected_blocks(LIGHT)
     for rules, mine in blocks.items():
-        print(f"{rules}: you and the compiler agree: {mine == compiled[rules]}")
+        print(f"{rules}: you and the compiler agree: {tuple(mine) == compiled[rules]}")
     display(figures.draw_blocks(blocks, LIGHT))
 
 # %% id="l05-e2c" vklab={"role": "check", "id": "05-2"}

@@ -189,7 +189,7 @@ def draw_hazards(
         page.note((6, y + 17), f"{number}  {name}", bold=True)
         for word, spans, line in (("reads", reads, 10), ("writes", writes, 24)):
             page.note((110, y + line), f"{word} {_listed(spans)}", size=11)
-    unseen = set(proof)
+    unseen = set(map(tuple, proof))
     for lane, earlier, later, kind in places:
         cut = any(earlier < number <= later for number in barriers)
         y = 12 + ROW * earlier

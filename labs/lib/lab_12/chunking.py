@@ -395,7 +395,7 @@ def _runtime_chunks(params: Mapping[str, Any]) -> Callable[..., list[tuple[Any, 
         read = {name for _, _, reads in nodes for name in reads}
         outputs = tuple(name for name in made if name not in read)
         graph = Graph("plain", 17, ordered, (), outputs, {}, made)
-        device_of = {name: device for name, device, _ in nodes}
+        device_of = {name: int(device) for name, device, _ in nodes}  # or True, or NumPy's
         return [
             (
                 chunk.device,

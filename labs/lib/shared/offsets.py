@@ -31,7 +31,7 @@ def verified(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], 
 
     def assign(lifetimes: Sequence[Lifetime], aliasing: bool = True) -> tuple[dict[str, int], int]:
         got = answer(lifetimes, aliasing)
-        if not (isinstance(got, tuple) and len(got) == 2 and isinstance(got[0], dict)):
+        if not (isinstance(got, tuple | list) and len(got) == 2 and isinstance(got[0], dict)):
             raise AssertionError(
                 "expected (offsets, size of the arena) with a dict of offsets, "
                 f"got {type(got).__name__}"
