@@ -71,7 +71,7 @@ for kernel, defines in creation.KERNELS.values():
 
 # %% [markdown] id="l05-e1t"
 # ### Exercise 1 · One layout for several kernels
-# A **slot** is one number of a layout, with its type. One layout can serve several kernels: it may have more slots than a kernel uses, and a longer range than its push constants. The buffers then stay bound when the pipeline changes. Three rules decide whether there is such a layout:
+# A **slot** is one number of a layout, with its type. One layout can serve several kernels: it may have more slots than a kernel uses, and a longer range than its push constants. The buffers then stay bound when the pipeline changes. Three rules:
 #
 # * a binding number that several kernels use has the same type in all of them;
 # * there is one range of push constants for all: as long as the longest push-constant block, and no longer;
@@ -113,7 +113,7 @@ check("05-1", common_layout)
 
 # %% [markdown] id="l05-2"
 # ## 2 · Where a number lies
-# Host and kernel share bytes, and nothing else. Each member of a struct in a buffer or in push constants has a fixed place, its **offset**, which the host must use, too. It is a multiple of the member's **alignment**. Here are two sets of rules:
+# Host and kernel share bytes, and nothing else. Each member of a struct in a buffer or in push constants has a fixed place, its **offset**, which the host must use, too. It is a multiple of the member's **alignment**, by one of two sets of rules:
 #
 # | member | bytes | alignment by `std430` | alignment by `scalar` |
 # |---|---|---|---|
@@ -130,7 +130,7 @@ check("05-1", common_layout)
 figures.draw_two_rules()
 
 # %% [markdown] id="l05-p1t"
-# `gain` fills the room behind `low`: a `float3` has 12 bytes, although it is aligned like a `float4`. **Your guess first:** swap the members to `float3 low; uint count; float gain;`, by `std430`. Where is `gain`? In an array of such structs, how many bytes lie from one struct to the next? (The struct's alignment is the largest alignment of its members, and the next struct begins at a multiple of it.)
+# `gain` fills the room behind `low`: a `float3` has 12 bytes, although it is aligned like a `float4`. **Your guess first:** swap the members to `float3 low; uint count; float gain;`, by `std430`. Where is `gain`? In an array of such structs, how many bytes lie from one struct to the next? (The next struct begins at a multiple of the largest alignment of its members.)
 
 # %% id="l05-p1"
 predict("05-p1", gain=..., struct=...)
@@ -353,7 +353,7 @@ print("R=2 and R=3 are the same SPIR-V:", two == three)
 # ## 6 · Cold and warm
 # A driver may compile when the pipeline is *created*, or later, when it is *dispatched for the first time*. It may keep its results in files of its own, and in a **`VkPipelineCache`**, an object whose bytes the program can save and load.
 #
-# The next cell measures three kernels, each time in a fresh process: while both caches are empty (*cold*), with the driver's own files, and with a `VkPipelineCache` from an earlier process. Is the time at creation, at the first dispatch, or at the second?
+# The next cell measures three kernels, each time in a fresh process: while both caches are empty (*cold*), with the driver's own files, and with a `VkPipelineCache` from an earlier process. Where is the time?
 
 # %% id="l05-creation" tags=["nbval-ignore-output"]
 with tempfile.TemporaryDirectory() as folder:
@@ -367,7 +367,7 @@ figures.draw_creation(measured, "Milliseconds; each equal step to the right is a
                       "Yours is one process, so single numbers jump; the record is a median.")
 
 # %% [markdown] id="l05-creation-r"
-# On the recorded GPU, NVIDIA's driver compiles **at creation**: 6 to 35 ms without a cache, below 2 ms with either kind of cache. Its first dispatch takes 0.05 ms, and the second 0.02 ms. lavapipe, the driver for processors, translates the kernel at creation and compiles it **at the first dispatch**. Its own files save most of that. Into a `VkPipelineCache` it puts nothing (Mesa 22.3: only a header of 32 bytes).
+# On the recorded GPU, NVIDIA's driver compiles **at creation**: 6 to 35 ms without a cache, below 2 ms with either kind of cache. lavapipe, the driver for processors, translates the kernel at creation and compiles it **at the first dispatch**. Its own files save most of that. Into a `VkPipelineCache` it puts nothing (Mesa 22.3: only a header of 32 bytes).
 #
 # So a program that measures only `vkCreateComputePipelines` sees, on lavapipe, a small part of the cost, and one that makes its pipelines during its first run measures a compiler there, on every driver.
 #
