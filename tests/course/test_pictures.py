@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from support.course.figures import svg_of
+from support.runs.waits import LIMIT_S
 from vklab_course.picture import picture
 from vklab_labs.lab_06.commands import draw_path
 from vklab_labs.lab_07.workgroups import draw_tree
@@ -78,7 +79,7 @@ def show_notebook(tmp_path):
             browser_tools.opened(browser, url, "shown.ipynb", dark) as page,
         ):
             if not pages:
-                page.wait_for_function(browser_tools.IS_IDLE, timeout=60_000)
+                page.wait_for_function(browser_tools.IS_IDLE, timeout=1000 * LIMIT_S)
                 page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
             yield page
 
@@ -142,7 +143,7 @@ def test_in_an_untrusted_notebook_every_step_is_seen_by_scrolling(show_notebook)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_in_a_trusted_notebook_a_slider_moves_the_steps(show_notebook, dark):
     with show_notebook(STEPPED, dark=dark) as page:
-        page.wait_for_function(f"() => ({INSIDE})().flat().length === 3", timeout=60_000)
+        page.wait_for_function(f"() => ({INSIDE})().flat().length === 3", timeout=1000 * LIMIT_S)
         sliders = page.locator(".jp-RenderedHTML input").all()
         for number, (slider, steps) in enumerate(zip(sliders, STEPS, strict=True)):
             slider.scroll_into_view_if_needed()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import image
@@ -43,6 +44,7 @@ SECONDS = 5.0
 # The buffer's content before the dispatch: a NaN that no computation gives.
 UNTOUCHED = np.uint32(0x7FC0BEEF)
 GREY, MAGENTA = (0.6, 0.6, 0.6), (1.0, 0.0, 1.0)
+UNNAMED: dict[str, Any] = {"Software": None}  # the bytes do not depend on matplotlib's version
 CORNERS = {"top left": (0, 0), "top right": (0, -1), "middle": (HIGH // 2, WIDE // 2),
            "bottom left": (-1, 0), "bottom right": (-1, -1)}  # fmt: skip
 # As slangc words it, in a line that it compiles or in one that it cannot read.
@@ -85,14 +87,14 @@ def _drawn(colours: np.ndarray) -> Picture:
     pixels = np.rint(255 * shown).astype(np.uint8)
     data = io.BytesIO()
     large = pixels.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)
-    image.imsave(data, large, format="png", metadata={"Software": None})
+    image.imsave(data, large, format="png", metadata=UNNAMED)
     seen = "; ".join(f"{name} {', '.join(map(str, pixels[at]))}" for name, at in CORNERS.items())
     alt = f"A picture. Red, green and blue, from 0 to 255: {seen}. {' '.join(said)}".strip()
     caption = " ".join([f"{WIDE} × {HIGH} pixels, an invocation for each.", *said])
     return picture(data.getvalue(), alt, caption)
 
 
-def _share(pixels: np.ndarray) -> str:
+def _share(pixels: Any) -> str:
     percent = round(100 * pixels.mean())
     return f"{percent} %" if percent else "Less than 1 %"
 

@@ -69,29 +69,49 @@ def full_barriers(numbers: Sequence[int], count: int) -> tuple[Barrier, ...]:
 
 def draw_path() -> Picture:
     """Draw the path of a written byte, from one kernel to the next, step by step."""
-    places = {"first kernel": "orange", "its cache": "grey", "memory": "green",
-              "another cache": "grey", "second kernel": "blue"}  # fmt: skip
+    places = {
+        "first kernel": "orange",
+        "its cache": "grey",
+        "memory": "green",
+        "another cache": "grey",
+        "second kernel": "blue",
+    }
     early = "A second kernel that began now could still read 3."
     steps = (
-        ("The first kernel has written 7 into its own cache.", early,
-         ("runs", "x = 7", "x = 3", "x = 3", "")),
-        ("1 execution dependency: the first kernel has ended.", early,
-         ("has ended", "x = 7", "x = 3", "x = 3", "")),
-        ("2 available: the written bytes have left the writer's cache.", early,
-         ("has ended", "", "x = 7", "x = 3", "")),
-        ("3 visible: the reader's cache has dropped its old copy.",
-         "A second kernel that begins now reads 7.", ("has ended", "", "x = 7", "", "")),
+        (
+            "The first kernel has written 7 into its own cache.",
+            early,
+            ("runs", "x = 7", "x = 3", "x = 3", ""),
+        ),
+        (
+            "1 execution dependency: the first kernel has ended.",
+            early,
+            ("has ended", "x = 7", "x = 3", "x = 3", ""),
+        ),
+        (
+            "2 available: the written bytes have left the writer's cache.",
+            early,
+            ("has ended", "", "x = 7", "x = 3", ""),
+        ),
+        (
+            "3 visible: the reader's cache has dropped its old copy.",
+            "A second kernel that begins now reads 7.",
+            ("has ended", "", "x = 7", "", ""),
+        ),
         ("The second kernel runs.", "", ("has ended", "", "x = 7", "x = 7", "reads 7")),
-    )  # fmt: skip
+    )
     pages, before = [], steps[0][2]
     for number, (words, warning, states) in enumerate(steps):
         page = Diagram(700, 134).note((6, 18), words, bold=True).note((6, 118), warning)
         for n, (name, colour) in enumerate(places.items()):
             new = states[n] != before[n]
             page.box(
-                (6 + 142 * n, 36, 112, 52), f"{name}\n{states[n]}", colour,
-                shade=0.5 if new else 0.15, bold=new,
-            )  # fmt: skip
+                (6 + 142 * n, 36, 112, 52),
+                f"{name}\n{states[n]}",
+                colour,
+                shade=0.5 if new else 0.15,
+                bold=new,
+            )
         for n in {0: (0,), 2: (1,), 4: (2, 3)}.get(number, ()):
             page.arrow((118 + 142 * n, 62), (147 + 142 * n, 62))
         held = "; ".join(f"{n}: {s or 'no x'}" for n, s in zip(places, states, strict=True))

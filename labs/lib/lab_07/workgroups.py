@@ -97,8 +97,11 @@ def draw_tree() -> Picture:
             if half == 1
             else f"Invocations {', '.join(map(str, range(half)))} combine"
         )
-        done = f"{who} two values each; the others only wait." if last else (
-            "Each invocation has written its value to shared memory.")  # fmt: skip
+        done = (
+            f"{who} two values each; the others only wait."
+            if last
+            else ("Each invocation has written its value to shared memory.")
+        )
         page.note((8, 264), done)
         pages.append((page, f"{done} {half} of 8 places count: {', '.join(map(str, values))}."))
     return draw_steps(

@@ -17,7 +17,12 @@ def draw_timeline(
     arrows: Sequence[tuple[str, float, str, float]] = (),
     *, alt: str, caption: str, step: int = 0,
 ) -> Picture:  # fmt: skip
-    """Draw what runs when, with alt text and caption; see `timeline`."""
+    """Draw what runs when.
+
+    Args:
+        lanes, arrows, step: as `timeline` takes them.
+        alt, caption: the words of the picture.
+    """
     return timeline(lanes, arrows, step).picture(alt, caption)
 
 

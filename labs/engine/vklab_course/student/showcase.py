@@ -76,12 +76,13 @@ class Shown:
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return the counts of the three columns as text."""
-        columns = (self.naive, self.mine, self.own)
-        return [
-            (word, *(_count(name, ran.facts.get(name)) for ran in columns))
-            for name, word in COUNTS.items()
-            if any(name in ran.facts for ran in columns)
-        ]
+        columns = [ran.facts for ran in (self.naive, self.mine, self.own)]
+        rows = []
+        for name, word in COUNTS.items():
+            naive, mine, own = (_count(name, facts.get(name)) for facts in columns)
+            if any(name in facts for facts in columns):
+                rows.append((word, naive, mine, own))
+        return rows
 
     @property
     def same(self) -> bool | None:
