@@ -122,17 +122,23 @@ def _story(take: Take) -> dict[str, tuple[int, int]]:
     """Return (offset, bytes) of the buffers that a block holds in the end; -1 for no offset."""
     free, held = [(0, BLOCK)], {}
     for name, size in zip("abcde", (2048, 512, 1024, 512, 1024), strict=True):
-        offset, free = take([*map(tuple, free)], size, 256)
+        offset, free = _taken(take, free, size)
         held[name] = offset, size
     for name in "ac":
-        free = sorted([*map(tuple, free), held.pop(name)])
+        free = sorted([*free, held.pop(name)])
     for name, size in zip("xyz", (1024, 2048, 3072), strict=True):
         try:
-            offset, free = take([*map(tuple, free)], size, 256)
+            offset, free = _taken(take, free, size)
         except MemoryError:
             offset = -1
         held[name] = offset, size
     return held
+
+
+def _taken(take: Take, free: Ranges, size: int) -> tuple[int, Ranges]:
+    """Return what an answer returns; its check takes lists for pairs, too."""
+    offset, left = take(free, size, 256)
+    return offset, [(start, length) for start, length in left]
 
 
 def _first_fit(free: Ranges, size: int, alignment: int) -> tuple[int, Ranges]:
