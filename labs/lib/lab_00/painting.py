@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import image
@@ -85,15 +86,16 @@ def _drawn(colours: np.ndarray) -> Picture:
     pixels = np.rint(255 * shown).astype(np.uint8)
     data = io.BytesIO()
     large = pixels.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)
-    image.imsave(data, large, format="png", metadata={"Software": None})
+    named: dict[str, Any] = {"Software": None}  # no version of matplotlib in the file
+    image.imsave(data, large, format="png", metadata=named)
     seen = "; ".join(f"{name} {', '.join(map(str, pixels[at]))}" for name, at in CORNERS.items())
     alt = f"A picture. Red, green and blue, from 0 to 255: {seen}. {' '.join(said)}".strip()
     caption = " ".join([f"{WIDE} × {HIGH} pixels, an invocation for each.", *said])
     return picture(data.getvalue(), alt, caption)
 
 
-def _share(pixels: np.ndarray) -> str:
-    percent = round(100 * pixels.mean())
+def _share(pixels: Any) -> str:
+    percent = round(100 * np.mean(pixels))
     return f"{percent} %" if percent else "Less than 1 %"
 
 
