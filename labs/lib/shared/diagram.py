@@ -157,7 +157,8 @@ def draw_steps(pages: Sequence[tuple[Diagram, str]], caption: str) -> Picture:
         f'oninput="this.nextElementSibling.scrollTop=this.value*{high}">'
     )
     box = (
-        f'<div style="height:{high}px;max-width:{width + 20}px;overflow-y:scroll" tabindex="0" '
+        f'<div style="height:{high}px;max-width:{width + 20}px;overflow-y:scroll;'
+        'border:1px solid #999" tabindex="0" '
         f'{KEYS} onscroll="this.previousElementSibling.value=this.scrollTop/{high}">'
     )
     shown = "".join(

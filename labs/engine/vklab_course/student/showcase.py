@@ -279,7 +279,7 @@ def html(done: Showcase) -> str:
 
 def _pictures(shown: Shown) -> list[Markup]:
     made = []
-    for whose, ran in (("naive", shown.naive), ("with your functions", shown.mine)):
+    for whose, ran in (("naive", shown.naive), ("with my functions", shown.mine)):
         if ran.memory:
             size = draw.bytes_text(ran.facts["arena_bytes"])
             alt = f"Lifetimes of {shown.target.name} in their arena, {whose}: {size}."
@@ -311,5 +311,5 @@ def _schedule(chunks: Sequence[tuple[str, int, tuple[int, ...]]], name: str) -> 
             if chunks[other][0] != device
         ]
     counts = "; ".join(f"chunk {n}: {d[1]} dispatches on {d[0]}" for n, d in enumerate(chunks))
-    caption = "The schedule with your functions: a box is a chunk, as wide as its dispatches."
+    caption = "The schedule with my functions: a box is a chunk, as wide as its dispatches."
     return draw_timeline(lanes, arrows, alt=f"{name}: {counts}.", caption=caption)

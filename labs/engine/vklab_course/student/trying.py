@@ -18,6 +18,7 @@ import numpy as np
 
 import vklab
 from vklab import settings
+from vklab.plan.memory import ARRIVING, INPUTS, LEAVING, OUTPUTS, round_up
 from vklab.plan.plan import Plan
 from vklab_course import limits, words
 from vklab_course.children.run_limited import run_limited
@@ -31,6 +32,8 @@ from vklab_labs.shared import swapped
 __all__ = ["Ran", "Target", "builders", "piece_of", "run"]
 
 CALL_S, RUN_S = 5.0, 120.0
+# Arenas that have values of other chunks; those that the host reaches have the model's own, too.
+MOVING = (ARRIVING, LEAVING, INPUTS, OUTPUTS)
 # Switches of a runtime that does one thing after the other.
 NAIVE = {"DISABLE_FUSION": True, "DISABLE_IN_PLACE": True}
 
@@ -125,7 +128,7 @@ def _run(target: Target, answers: Sequence[Kept], naive: bool) -> Ran:
     except (Exception, limits.LimitReached) as error:
         return Ran(calls=dict(inside.calls), reason=inside.reason(error))
     inside.count_kernels(plan)
-    return Ran(swapped.facts_of(plan), outputs, dict(inside.calls), _chunks(plan), _memory(plan))
+    return Ran(_facts(plan), outputs, dict(inside.calls), _chunks(plan), _memory(plan))
 
 
 def _naive() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -191,6 +194,20 @@ class _Inside:
         if isinstance(error, AssertionError):
             return str(error)
         return f"what it returns cannot be used ({type(error).__name__}: {error})"
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    """Return the counts of a plan; the arena has the values that move between chunks, too."""
+    ends = {*(info.name for info in plan.graph.inputs), *plan.graph.outputs}
+    facts = dict(swapped.facts_of(plan))
+    for chunk in plan.chunks:
+        moved = {
+            (slot.arena, slot.offset_bytes): round_up(slot.size_bytes)
+            for name, slot in chunk.memory.slots.items()
+            if slot.arena.startswith(MOVING) and name not in ends
+        }
+        facts["arena_bytes"] += sum(moved.values())
+    return facts
 
 
 def _chunks(plan: Plan) -> list[tuple[str, int, tuple[int, ...]]]:
