@@ -343,6 +343,7 @@ def _promises(*numbers: int) -> dict[str, str]:
         _promises(3, 0, 8, 6, 4),
         _promises(5, 2, 7, 0, 6),
     ),
+    extra=True,
 )
 class Guarantees(Choice):
     parts = {"all": ("every row", 3)}

@@ -439,6 +439,7 @@ def _claims(*numbers: int) -> dict[str, str]:
         _claims(6, 2, 7, 3, 0, 8),
         _claims(8, 0, 3, 2, 5, 1),
     ),
+    extra=True,
 )
 class PageErrors(Choice):
     parts = {"all": ("every claim", 3)}

@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l09b-title"
 # # Lab 09b · Plans: as far as the shapes are known
-# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises; the last one (25 minutes more) may wait for another day
+# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises
 #
 # A runtime that knows all shapes can decide everything before the first run: which kernels, in which order, with which memory. This is the **plan**. Some shapes depend on data, and then the plan ends early. At the end you choose the order of the nodes yourself.
 #
@@ -58,7 +58,7 @@ banner()
 figures.draw_stages()
 
 # %% [markdown] id="l09b-1p"
-# The next cell plans U-Net, a network that marks regions of an image, from a file without its 118 MiB of weights: a plan needs dtype and shape of a weight, not its numbers. Each weight is a single zero here. An array with NumPy strides of 0 repeats it in the right shape. `info` is a record of the limits of a device; planning calls no driver.
+# The next cell plans U-Net, a network that marks regions of an image, from a file without its 118 MiB of weights: a plan needs dtype and shape of a weight, not its numbers. Each weight is a single zero here, repeated by strides of 0. `info` is a record of the limits of a device; planning calls no driver.
 
 # %% id="l09b-plan"
 graph = runtime_graph("unet")
@@ -72,7 +72,7 @@ print(f"nodes: {len(graph.nodes)}, dispatches: {len(unet.dispatches)}")
 # %% [markdown] id="l09b-1r"
 # `TensorInfo`, `Graph` and `Plan` are plain records that do not change after they are made. So a plan can be made on a machine without the device, and it can be kept, compared and printed. Only the last box of the picture, the program, asks a driver for memory.
 #
-# A dispatch is not a node. Fusion makes fewer of them: a Relu is computed by the convolution before it. Some nodes make more: on a CPU device a 3 x 3 convolution is three dispatches, which transform tiles of pixels, multiply them by transformed weights, and transform the products back. That takes a half or a quarter of the multiplications (Winograd's algorithm). So a CPU device may count more dispatches than nodes, and a GPU fewer.
+# A dispatch is not a node. Fusion makes fewer of them: a Relu is computed by the convolution before it. Some nodes make more: on a CPU device a 3 x 3 convolution is three dispatches (Winograd's algorithm, which multiplies less). So a CPU device may count more dispatches than nodes, and a GPU fewer.
 #
 # ## 2 · Which node stops the plan?
 # A plan needs the shape of every value. Where do shapes come from?
@@ -104,7 +104,7 @@ predict("09b-p1", flatten=..., top=..., select=...)
 
 # %% [markdown] id="l09b-e1t"
 # ### Exercise 1 · The first part of a plan
-# Write the function that finds the nodes that can be planned now, and what the others wait for. Each node stands after those that it reads. The table `FACTS` gives a pair `(kind, number)` for each special operator:
+# Write the function that finds the nodes that can be planned now, and what the others wait for. The table `FACTS` gives a pair `(kind, number)` for each special operator:
 #
 # | pair | operators | meaning |
 # |---|---|---|
@@ -113,7 +113,6 @@ predict("09b-p1", flatten=..., top=..., select=...)
 # | `("shape", 0)` | Shape | the planner computes the *values* of its outputs |
 # | `("data", 0)` | NonZero, Compress, Unique | only a run tells the *shapes* of its outputs |
 #
-# With the kinds `shape` and `data` the number means nothing.
 #
 # 1. At the beginning the shapes of the model's inputs are known, and the values of the constants. Where a value is known, its shape is known too.
 # 2. A node **can be planned** if the shapes of all its inputs are known, and the value that it needs.
@@ -177,7 +176,7 @@ check("09b-1", first_part)
 # * `plan.rest` has the nodes that are left out, and `plan.live` names the values that they read.
 # * `plan.needs` names the values whose *contents* the planner asked for when it last tried to go on.
 #
-# `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far. (`growing.grow` below calls `extend`.)
+# `extend` takes what a run has found out and returns a longer plan. Both plans share the **prefix**, the chunks planned so far.
 #
 # The next cell plans for a device with 64-bit integers, and plays the part of the run: `found` has an array for each value. A fourth model, `asked`, has a second input: `to`, the new shape of its Reshape.
 
@@ -194,7 +193,7 @@ for name in MODELS:
     print("    complete:", [[node.name for node in chunk.graph.nodes] for chunk in plan.chunks])
 
 # %% [markdown] id="l09b-growr"
-# * In `flatten` the planner computed `to` while planning, so Shape, Gather and Concat need no run. Here `to` is [3, -1], the Reshape changes nothing, and only the Relu is left.
+# * In `flatten` the planner computed `to` while planning, so Shape, Gather and Concat need no run.
 # * In `asked` the missing value is an input: vklab asks for it *before* it makes a chunk.
 # * In `top` the first chunk must run. Its results have shapes then, so the planner goes on, and meets TopK. Only now does it ask for the contents of `k`: it has stopped a second time, behind the same chunk.
 # * In `select` it asks for no contents, because the *shape* of `where` is enough.
@@ -221,7 +220,7 @@ print("new entries:", growing.entries(growing.as_model("select"), requests))
 # ### Exercise 2 · How many plans?
 # Count the new entries of any sequence of requests. A request is a list of *stages*; a stage is a dictionary of arrays, the values that are live there. The key of stage number `n` has dtype and shape of each array, and the bytes of those whose names are in `needs[n]`.
 #
-# Two rules differ from vklab's. A plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. And a cache here keeps all its entries. (By default, a cache of vklab keeps at most 8, and drops the one used longest ago.)
+# Two rules differ from vklab's. A plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. And a cache here keeps all its entries.
 
 # %% id="l09b-e2" vklab={"role": "exercise", "id": "09b-2", "points": 4, "lines": 11}
 STEP = [[step]]
@@ -301,23 +300,23 @@ check("09b-3", pair)
 # %% id="l09b-e3h"
 # hint("09b-3")
 
-# %% [markdown] id="l09b-4t"
-# ## 4 · Eager, or ahead of time
-# **Eager** execution has no plan. Python calls one operator after the other; each call looks at its inputs, gets memory, starts a kernel and returns. It knows nothing about later calls. **Ahead of time** (AOT), the whole graph is known before the first run.
+# %% [markdown] id="l09b-4t" vklab={"extra": true}
+# ## 4 · Eager, or ahead of time (optional)
+# No later section needs this one. **Eager** execution has no plan. Python calls one operator after the other; each call looks at its inputs, gets memory, starts a kernel and returns. It knows nothing about later calls. **Ahead of time** (AOT), the whole graph is known before the first run.
 
-# %% id="l09b-4d" tags=["hide-input"]
+# %% id="l09b-4d" vklab={"extra": true} tags=["hide-input"]
 figures.draw_modes()
 
-# %% [markdown] id="l09b-4r"
+# %% [markdown] id="l09b-4r" vklab={"extra": true}
 # The [page of ExecuTorch 0.6](https://docs.pytorch.org/executorch/0.6/backends-vulkan.html) says that parts of PyTorch's Vulkan backend were "forked into ExecuTorch and adapted for an AOT graph-mode style of model inference (as opposed to PyTorch which adopted an eager execution style of model inference)". Today PyTorch has graphs, too. `torch.compile` (since version 2.0) captures them while Python runs, so not ahead of time; `torch.export` captures a whole one before.
 #
 # The gain can be counted without a clock. The cell runs the model `top` twice, and counts how often each run asks an operator for its output shapes. (Planning asks most nodes more than once.)
 
-# %% id="l09b-counts"
+# %% id="l09b-counts" vklab={"extra": true}
 asked = growing.shape_rules(as_onnx := growing.as_model("top"), [{"x": wide}] * 2)
 print(f"shape rules of {len(as_onnx.graph.node)} nodes, asked in run 1 and run 2: {asked}")
 
-# %% [markdown] id="l09b-4x"
+# %% [markdown] id="l09b-4x" vklab={"extra": true}
 # The price of AOT: a size that depends on data stops it (section 2). ExecuTorch plans for the *largest* size instead (lab 11), and `torch.export` refuses a Python `if` on a number of a tensor.
 #
 # Who can do what? Write `"eager"`, `"ahead"` or `"both"`.
@@ -326,13 +325,14 @@ print(f"shape rules of {len(as_onnx.graph.node)} nodes, asked in run 1 and run 2
 # * `nonzero`: run NonZero;
 # * `free`: free a result after its last reader.
 
-# %% id="l09b-p3"
+# %% id="l09b-p3" vklab={"extra": true}
 predict("09b-p3", python_if=..., fuse=..., nonzero=..., free=...)
 
-# %% [markdown] id="l09b-streamt"
+# %% [markdown] id="l09b-streamt" vklab={"extra": true}
 # ### Weights in the order of their use (read)
 # A plan knows when each weight is read for the first time. VKML's page says that its "model storage is sequential in memory", and plans a "streaming model loader via mmap": load weights while the model runs. Then only the weights of a few nodes are **resident**: in memory at the same time. The price: *each* run reads all bytes again. vklab does not stream: it keeps all weights on the device.
-#
+
+# %% [markdown] id="l09b-5t"
 # ## 5 · The order of the nodes
 # Most graphs have many topological orders. Each gives the same result, but not the same memory. A result is **live** from the step that makes it to the step of its last reader. At each step the inputs of the node and its result are live together. The largest sum is the **peak**. In the first row of the second picture, `b` runs while `a` (8 bytes), `d` (2) and `b` itself (6) are live: 16 bytes.
 
@@ -358,16 +358,16 @@ for name, work in whole.items():
           f"{bound:6,} at {max(bounds, key=bounds.get)}")
 
 # %% [markdown] id="l09b-5x"
-# The last number is a **lower bound**. While a node runs, three kinds of results are live in every order: its inputs; its own result; and each result of an ancestor that a descendant reads. (Arrows lead from an ancestor to this node, and on to a descendant.) `must_be_live` adds them up. No peak is below the largest of these sums.
+# The last number is a **lower bound**. While a node runs, three kinds of results are live in every order: its inputs; its own result; and each result of an ancestor that a descendant reads. `must_be_live` adds them up. No peak is below the largest of these sums.
 #
-# In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried have exactly this peak. It is the bound, so no order is better. BERT and U-Net reach their bounds, too. In BERT the node is an `Erf` in the widest part of a layer: the layers, and the nodes around the `Erf`, follow each other in every order. In a part of a network without its large first layers, the branches decide.
+# In ResNet-50 all orders that were tried have exactly this peak. It is the bound, so no order is better. BERT and U-Net reach their bounds, too. In a part of a network without its large first layers, the branches decide.
 #
 # ### Exercise 4 · An order with a small peak (scored)
 # The nodes come in a shuffled, valid order. Three functions help: `ready(work, done)` lists the nodes that are not done and whose inputs are; `live_bytes(work, order)` returns the live bytes of each step, also for the beginning of an order; `random_order(work, chance)` returns a random valid order, with `chance = np.random.default_rng(0)`.
 #
-# Natural answers are greedy: of the ready nodes take the smallest, or the one after which the fewest bytes are live. They look one step ahead. The first node of a branch may need many bytes, and only the end of the branch gives them back. To try many random orders and keep the best one is written quickly. On four graphs of this kind, 200 orders closed 22 to 70 % of the gap, and 3,000 orders 49 to 100 %.
+# Natural answers are greedy: of the ready nodes take the smallest, or the one after which the fewest bytes are live. They look one step ahead. The first node of a branch may need many bytes, and only the end of the branch gives them back. On four graphs of this kind, the best of 200 random orders closed 22 to 70 % of the gap.
 #
-# One point is for valid orders. The other four are for drawn graphs: a part of Inception, two networks side by side, two irregular graphs. The order as given (the "obvious answer" of the verdict) earns nothing, the best order earns the point, and an answer between them earns its share of the gap. The bound of the check is exact.
+# One point is for valid orders. The other four are for drawn graphs: a part of Inception, two networks side by side, two irregular graphs. The order as given (the "obvious answer" of the verdict) earns nothing, the best order earns the point, and an answer between them earns its share of the gap.
 
 # %% id="l09b-e4" vklab={"role": "exercise", "id": "09b-4", "points": 5, "lines": 12}
 def small_peak_order(work):
@@ -424,7 +424,7 @@ print(f"its peak on the same part of Inception: {max(live_bytes(part, other)) //
 
 # %% [markdown] id="l09b-swapt"
 # ### Your order in the real runtime
-# When the runtime imports a file, it orders the nodes with `topological_order(nodes, known)`. `in_runtime` wraps your function so that it can stand there, and verifies the order before anything runs. A child process with a time limit then runs two small models and plans two recorded networks. Winograd's kernels are switched off: they need memory of their own while they run, and with them no order that we tried changed any row. `a -> b` means: `a` with the runtime's order, `b` with yours.
+# When the runtime imports a file, it orders the nodes with `topological_order(nodes, known)`. `in_runtime` wraps your function so that it can stand there, and verifies the order before anything runs. A child process with a time limit then runs two small models and plans two recorded networks. Winograd's kernels, which need memory of their own, are switched off. `a -> b` means: `a` with the runtime's order, `b` with yours.
 
 # %% id="l09b-swap" tags=["nbval-ignore-output"]
 NETWORKS = ("inception_v1", "resnet50")
@@ -435,7 +435,7 @@ with attempt("09b-4"):
     print(*rows, why, sep="\n")
 
 # %% [markdown] id="l09b-swapr" vklab={"says": [" -> "]}
-# The **arena**, the memory for all results, changes in one row at most, and there it *grows*: with the smallest peak of results, ResNet-50 needs 6.4 MB in place of 5.2. Your function counted results of nodes. But vklab fuses the `Add` of the peak with a convolution, and lets the kernel write over one of its inputs (*in place*, lab 11). So this peak is gone, and in your order fewer results can be written over an input. Inception reaches its peak three times, and no order avoids all three.
+# The **arena**, the memory for all results, changes in one row at most, and there it *grows*: with the smallest peak of results, ResNet-50 needs 6.4 MB in place of 5.2. Your function counted results of nodes. But vklab fuses the `Add` of the peak with a convolution, and lets the kernel write over one of its inputs (*in place*, lab 11). So this peak is gone, and in your order fewer results can be written over an input.
 #
 # ## Recap
 # | word | meaning | mistake to avoid |

@@ -9,7 +9,7 @@
 
 # %% [markdown] id="l12b-title"
 # # Lab 12b · Races of a scheduler
-# **A scheduler that passes every test, and two orders of events in which it fails** · 90 minutes, 4 exercises
+# **A scheduler that passes every test, and two orders of events in which it fails** · 90 minutes, 4 exercises, the third one extra
 #
 # In lab 12 one program decided which chunk starts next. Now many threads decide at once. Such code is right only if it is right in *every* order of their steps, and a test meets few of them. So you will write down the order that fails, and then try all orders.
 #
@@ -65,7 +65,7 @@ figures.draw_chunks()
 predict("12b-p1", A=..., B=...)
 
 # %% [markdown] id="l12b-1r"
-# VKML's source adds an operation to the open chunk of its device only if this chunk already holds every operation whose result it reads (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU occur where a graph has a detour, and also where another operation came between: after `a`, an operation of the same GPU that reads GPU 1 begins a new chunk, and a reader of `a` behind it begins one more. In the plain chain of the figure they would be one.
+# VKML's source adds an operation to the open chunk of its device only if this chunk already holds every operation whose result it reads (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU occur where a graph has a detour, or where another operation came between. In the plain chain of the figure they would be one.
 #
 # ## 2 · One queue is not one order
 # What orders two chunks in a row on one GPU? In that version of the source, a chunk gets a fence only if it is an output, or if another device reads it. Without a fence the thread does not wait: it submits, and lowers the counters at once. The next chunk goes into the same queue, with no barrier and no semaphore between the two.
@@ -78,7 +78,7 @@ predict("12b-p1", A=..., B=...)
 # | `("begin", chunk)` | it has been submitted, and all chunks that were submitted before it on this device have begun |
 # | `("end", chunk)` | it has begun |
 #
-# (Vulkan says about the same of its batches: they begin in the order of their submission, and may end in any order.) A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
+# A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
 
 # %% id="l12b-2d"
 CHUNKS = {"a": ("GPU 0", ()), "b": ("GPU 1", ("a",)), "c": ("GPU 0", ("a", "b")),
@@ -91,7 +91,7 @@ figures.draw_queues(CHUNKS, calm)
 # ### Exercise 1 · Overtake
 # Write the function that finds a trace in which a chunk begins before a chunk that it reads has ended. For some graphs there is none: return `[]`.
 #
-# Two of the points reward a short trace, which is easier to believe than a long one. The shortest possible trace earns both. Running everything in the given order until something can be overtaken earns neither.
+# Two of the points reward a short trace; the shortest possible one earns both.
 
 # %% id="l12b-e1" vklab={"role": "exercise", "id": "12b-1", "points": 5, "lines": 9}
 def overtaking(jobs):
@@ -135,7 +135,7 @@ check("12b-1", overtaking)
 # %% [markdown] id="l12b-2r"
 # Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two chunks, and a device that does overlap them. lavapipe runs one submission after the other, and shows nothing.
 #
-# VKML is a little more careful than the sketch: its thread waits for a chunk with a fence before it lowers *any* counter. There, the bug needs a chunk that reads `x` on its own GPU, while no chunk on another device reads `x`.
+# VKML is a little more careful than the sketch: its thread waits for a chunk with a fence before it lowers *any* counter. So there the bug needs a chunk without a fence.
 #
 # **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, without and with that barrier. Then `_behind` shows how vklab finds, for each chunk, the predecessors that a barrier has to wait for: they are on the same device, and their results stay where they are.
 
@@ -166,7 +166,7 @@ figures.draw_handover()
 # * `("write", thread, job)` writes the job's own result;
 # * `("count", thread, job, dependent)` lowers the counter of a job that reads it.
 #
-# A thread starts a job, writes, and counts *all* dependents, in any order. Only then it may start another job. A job is ready when its counter is zero, and any thread may start it. The thread that starts it adds to its own view the view of the thread that made the job ready. (So the pool hands a job over correctly; only the counters lack acquire.) A start reads **stale** (old) bytes if its thread's view lacks a result that the job needs.
+# A thread starts a job, writes, and counts *all* dependents, in any order. Only then it may start another job. A job is ready when its counter is zero, and any thread may start it. The thread that starts it adds to its own view the view of the thread that made the job ready. A start reads **stale** (old) bytes if its thread's view lacks a result that the job needs.
 #
 # The next cell explores every state of this sketch three times. *Plain* memory shows each write to all threads at once, which is how most of us think. In which of the three can a start read stale bytes? Write True or False.
 
@@ -215,9 +215,9 @@ check("12b-2", stale_trace)
 # %% id="l12b-e2h"
 # hint("12b-2")
 
-# %% [markdown] id="l12b-4t"
-# ## 4 · What the words promise
-# VKML's threads come from zero-pool. VKML's page calls it lock-free, with cooperative memory reclamation, and Miri verified. These are three different promises.
+# %% [markdown] id="l12b-4t" vklab={"extra": true}
+# ## 4 · What the words promise (optional)
+# No later section needs this one. VKML's threads come from zero-pool. VKML's page calls it lock-free, with cooperative memory reclamation, and Miri verified. These are three different promises.
 #
 # **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. (A thread that is suspended while it holds a lock stops all others.) The word does not say that *every* thread gets on (that is **wait-free**), that nobody sleeps (idle workers do), that the code has no race, or that it is fast.
 #
@@ -228,14 +228,14 @@ check("12b-2", stale_trace)
 # ### Memory that another thread still reads
 # A lock-free structure has one more difficulty: when may a record be freed? The worker below lowers the last counter, and then looks up whom to wake. Between these two steps, the caller may see the 0, return, and free the record. VKML's `execution_state.rs` takes the same steps (same commit), and is safe: each worker holds a share of the record, an `Arc` as in section 3.
 
-# %% id="l12b-4d" tags=["hide-input"]
+# %% id="l12b-4d" vklab={"extra": true} tags=["hide-input"]
 figures.draw_reclaim()
 
-# %% [markdown] id="l12b-4r"
+# %% [markdown] id="l12b-4r" vklab={"extra": true}
 # **Reclamation** is a more general answer: a record that is taken out of a structure is *retired*, and freed only when nobody can hold it any more. In *epoch-based* reclamation, as in zero-pool's `queue.rs`, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch. A record may be freed when every announced epoch is later than the one in which it was retired. "Cooperative" means that workers do this themselves, between two jobs. The price: one worker that stays in an old epoch keeps all retired memory alive.
 
 # %% [markdown] id="l12b-e3t" vklab={"id": "12b-3"}
-# ### Exercise 3 · Which word keeps which promise?
+# ### Exercise 3 · Which word keeps which promise? (extra)
 # | row | promise |
 # |---|---|
 # | A | [[a]] |
@@ -255,12 +255,12 @@ guarantees = [[right]]
 # %% id="l12b-e3c" vklab={"role": "check", "id": "12b-3"}
 check("12b-3", guarantees)
 
-# %% id="l12b-e3h"
+# %% id="l12b-e3h" vklab={"id": "12b-3"}
 # hint("12b-3")
 
 # %% [markdown] id="l12b-5t"
 # ## 5 · One step, every order
-# vklab's scheduler takes a lock for its counters. (Lab 12 shows the function `_freed`, which counts.) One completion changes three things that belong together: the counters, the set of jobs in flight, and the number of completed jobs. Python has no atomic counter in its library, and `self._waiting[other] -= 1` is a load, a subtraction and a store, between which another thread may come. A lock is also release and acquire: who takes it sees what the last holder wrote.
+# vklab's scheduler takes a lock for its counters. One completion changes three things that belong together: the counters, the set of jobs in flight, and the number of completed jobs. Python has no atomic counter in its library, and `self._waiting[other] -= 1` is a load, a subtraction and a store, between which another thread may come. A lock is also release and acquire: who takes it sees what the last holder wrote.
 
 # %% id="l12b-5s" tags=["nbval-ignore-output"]
 show("vklab.runtime.many.scheduler.Run._complete")
@@ -351,29 +351,29 @@ check("12b-4", step)
 
 # %% [markdown] id="l12b-5w"
 # ### Inside the runtime
-# Now your step runs in vklab's scheduler, in place of `Run._complete(self, number, failure)`. The jobs are the 139 nodes of Inception, on two devices. In place of its kernel, each job sleeps for a moment, on the worker thread of its device. What your function starts is compared with the runtime's own answer before any job begins. All of it runs in a process with a time limit.
+# Now your step runs in vklab's scheduler, in place of `Run._complete(self, number, failure)`. The jobs are the 139 nodes of Inception, on two devices. In place of its kernel, each job sleeps for a moment, on the worker thread of its device. What your function starts is compared with the runtime's own answer before any job begins.
 
 # %% id="l12b-5i" vklab={"role": "demo"}
 with attempt("12b-4"):
     ran = run_limited(stepping.run_inside, step, seconds=60)
     print(ran.value or ran.message)
 
-# %% [markdown] id="l12b-6t"
-# ## 6 · Two queues
-# A device may have several kinds of queues, its *queue families*: one for kernels, and perhaps one that only copies (`transfer`). The two work at the same time, so a copy for the next frame hides behind the kernels of this one. Two things must then be stated.
+# %% [markdown] id="l12b-6t" vklab={"extra": true}
+# ## 6 · Two queues (optional)
+# No later section needs this one. A device may have several kinds of queues, its *queue families*: one for kernels, and perhaps one that only copies (`transfer`). The two work at the same time, so a copy for the next frame hides behind the kernels of this one. Two things must then be stated.
 #
 # **Order.** A barrier orders commands of *one* queue; two queues need a semaphore. **Ownership.** A buffer that is made `EXCLUSIVE` belongs to one family at a time. A *queue family ownership transfer* hands it over:
 
-# %% id="l12b-6d" tags=["hide-input"]
+# %% id="l12b-6d" vklab={"extra": true} tags=["hide-input"]
 figures.draw_ownership()
 
-# %% [markdown] id="l12b-6r"
+# %% [markdown] id="l12b-6r" vklab={"extra": true}
 # Without this pair of barriers the bytes that the second family sees are undefined. The other choice is `CONCURRENT`: the buffer belongs to all listed families, and no transfer is needed. Which one does vklab take?
 
-# %% id="l12b-6s" tags=["nbval-ignore-output"]
+# %% id="l12b-6s" vklab={"extra": true} tags=["nbval-ignore-output"]
 show("vklab.vulkan.memory.buffer_info")
 
-# %% [markdown] id="l12b-6p"
+# %% [markdown] id="l12b-6p" vklab={"extra": true}
 # Two families make vklab's buffers `CONCURRENT`; one leaves them `EXCLUSIVE`. Now for the order. The class `TwoQueues` belongs to this lab: it submits a writer to the transfer queue and a reader to the compute queue. The writer sets a timeline semaphore to 1; the reader waits until it is at least `value`, and value 0 is no wait. In Vulkan, such a wait holds up everything that is submitted to the same queue later, too. Many devices, lavapipe among them, have *one* queue for both.
 #
 # Take such a device, and submit the **reader first**, then the writer. What happens to the reader without a wait, and what if it waits for 1? Write `"old"`, `"new"` (the bytes that it sees) or `"never"` (it never ends).
@@ -381,20 +381,20 @@ show("vklab.vulkan.memory.buffer_info")
 # %% id="l12b-p4"
 predict("12b-p3", no_wait=..., waits_for_1=...)
 
-# %% id="l12b-6c" tags=["nbval-ignore-output"]
+# %% id="l12b-6c" vklab={"extra": true} tags=["nbval-ignore-output"]
 for submitted, value in (("writer first", 1), ("reader first", 0), ("reader first", 1)):
     seen = run_limited(ordered_copies, submitted, value, seconds=30)
     print(f"{submitted}, waits for {value}: {seen.value or seen.message}")
 
-# %% id="l12b-6w" tags=["nbval-ignore-output"]
+# %% id="l12b-6w" vklab={"extra": true} tags=["nbval-ignore-output"]
 show("vklab_labs.lab_12.two_queues.TwoQueues._copy")
 
-# %% [markdown] id="l12b-6e"
-# vklab's scheduler uses no timeline semaphore. (One other place of the runtime does: results that are handed to a CUDA program.) Why none here? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
+# %% [markdown] id="l12b-6e" vklab={"extra": true}
+# vklab's scheduler uses no timeline semaphore. (One other place of the runtime does: results that are handed to a CUDA program.) Why none here? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: a chunk on *another* device cannot wait for it, unless both drivers can share semaphores. The host has to know the end anyway, to copy the result. So a thread waits for a fence, then copies, then counts: `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
 
 # %% [markdown] id="l12b-7t"
 # ## 7 · What would break this?
-# This planted scheduler works for every graph and in every order, as long as nothing fails. It stands for a program in which an error prints a message and ends the thread. Before you run the cell: who waits for what?
+# This planted scheduler works for every graph and in every order, as long as nothing fails. Before you run the cell: who waits for what?
 
 # %% id="l12b-planted"
 def speaks_up(jobs, state, event):

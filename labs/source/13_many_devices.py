@@ -20,7 +20,7 @@
 # * find the cheapest placement on two devices with a minimum cut;
 # * place and order nodes on three devices with little memory, and say how far from the best you are.
 #
-# **Before this lab**: labs 09, 09b, 10, 11 and 12. You need lists, dictionaries, loops. New words are explained where they come first, and in the [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
+# **Before this lab**: labs 09, 09b, 10, 11 and 12. You need lists, dictionaries, loops. New words: [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
 
 # %% id="l13-setup" tags=["hide-input", "nbval-ignore-output"]
 from functools import partial
@@ -54,7 +54,7 @@ banner()
 figures.draw_roads()
 
 # %% [markdown] id="l13-1r"
-# VKML is a Vulkan runtime for networks, written in Rust. The example in its paper is a network of 15 nodes, here called conv_many. The memory of GPU 0 has a **cap**, a limit that the user sets. (VKML does not publish the channels of the convolutions. Ours give 259 MiB of weights, and our cap is 128 MiB.)
+# VKML is a Vulkan runtime for networks, written in Rust. The example in its paper is a network of 15 nodes, here called conv_many. The memory of GPU 0 has a **cap**, a limit that the user sets. (VKML does not publish its channels. Ours give 259 MiB of weights, and our cap is 128 MiB.)
 #
 # The rule of VKML is **first fit**: take the nodes in order, and give each one to the first device, counted from GPU 0, that still has room for it. Such a rule is *greedy*: it decides one node after the other, and takes nothing back.
 #
@@ -83,9 +83,9 @@ show("vklab.plan.place.search.first_fit")
 
 # %% [markdown] id="l13-e1t"
 # ### Exercise 1 · No needless return
-# (It is the inner `for`: for each node it walks `order` from the beginning.) Now place a list of nodes on two devices with as few changes as possible. Then every return that is left is needed. As in first fit, a node keeps its memory to the end, so the sizes on a device add up. If several placements have the fewest changes, each of them is right.
+# (It is the inner `for`: for each node it walks `order` from the beginning.) Now place a list of nodes on two devices with as few changes as possible. Then every return that is left is needed. As in first fit, a node keeps its memory to the end, so the sizes on a device add up.
 #
-# To try all placements is too slow: 40 nodes have 2⁴⁰ of them. But place the first few nodes in two different ways: often the same choices are left for the other nodes. What do the other nodes need to know about the first ones?
+# Trying all placements is too slow: 40 nodes have 2⁴⁰ of them. What do the later nodes need to know about the first ones?
 
 # %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 10}
 def few_changes(nodes, caps):
@@ -131,9 +131,9 @@ check("13-1", few_changes)
 
 # %% [markdown] id="l13-swapt"
 # ### In the real runtime
-# The next cell puts your function in the place of `first_fit`. `spreading.guarded` turns the runtime's nodes into your list, and tests your answer before the runtime sees it. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so one change in the list may mean several transfers.)
+# The next cell puts your function in the place of `first_fit`. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so one change in the list may mean several transfers.)
 #
-# Then two small networks run on two real devices, if there are two. Where lavapipe and SwiftShader are installed, they stand for two vendors: both are Vulkan drivers for processors. They share the processor's cores. So they show which device runs a node and what is transferred, and never that two devices are faster than one.
+# Then two small networks run on two real devices, if there are two. Where lavapipe and SwiftShader are installed, they stand for two vendors. They share the processor's cores, so they never show that two devices are faster than one.
 
 # %% id="l13-swap" tags=["nbval-ignore-output"]
 SEAM = "vklab.plan.place.search.first_fit"
@@ -169,7 +169,7 @@ with attempt("13-1"):
 figures.draw_questions()
 
 # %% [markdown] id="l13-2r"
-# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. An empty reason, `''`, means: it can run. In the last line, the runtime first cuts the node into several dispatches. Each binds only a part of the buffer.
+# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. An empty reason, `''`, means: it can run. In the last line, the runtime first cuts the node into several dispatches.
 
 # %% id="l13-refusal"
 small = simulated_gpus(1, name="small", limits={"maxStorageBufferRange": 128 * MIB})[0]
@@ -179,7 +179,7 @@ print("small:", capability.refusal(conv_many, conv4, small))
 print("small, cut:", repr(capability.refusal(conv_many, conv4, small, tune=tune.adapt)))
 
 # %% [markdown] id="l13-e2t" vklab={"id": "13-2"}
-# A need that equals a limit is allowed. A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. (And float16? On a device without it, vklab computes these values in 32 bits, with twice the memory. A runtime that cannot do this has to refuse the node.)
+# A need that equals a limit is allowed. A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. (On a device without float16 vklab computes in 32 bits. The runtime below has to refuse the node.)
 #
 # ### What would break this?
 # This planner was tested with two equal GPUs, and every test passed. Then it runs on a machine whose devices differ:
@@ -220,13 +220,13 @@ check("13-2", on_device_1)
 # hint("13-2")
 
 # %% [markdown] id="l13-e2r"
-# Beyond a limit, Vulkan promises nothing: an error, a crash, wrong numbers. A node that is kept away runs elsewhere, the program is only slower, and nobody looks for the cause. Equal devices hide both. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
+# Beyond a limit, Vulkan promises nothing: an error, a crash, wrong numbers. A node that is kept away only makes the program slower. Equal devices hide both. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
 
 # %% [markdown] id="l13-3t"
 # ## 3 · Time: a cost for each node on each device
-# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in a table of costs. The next cell prints this table in microseconds. vklab guesses the times from the type of a device.
+# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. The next cell prints this table in microseconds. vklab guesses the times from the type of a device.
 #
-# `None`: the node does not fit. `0`: less than half a microsecond. A node that only views a result costs nothing anywhere. A Relu is fused with the node before: it costs next to nothing on the GPU, and on the CPU still the time for its bytes. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
+# `None`: the node does not fit. `0`: less than half a microsecond. The last column is the time to **move** the result to the other device (`-`: no node reads it). A move takes time for its bytes on the link of each device, and for one more submission.
 
 # %% id="l13-cost"
 mixed = simulated_gpus(2, name="CPU", type="cpu")
@@ -244,7 +244,7 @@ predict("13-p3", fastest_each=..., all_on_0=...)
 
 # %% [markdown] id="l13-cutt"
 # ### A placement is a cut
-# If the devices take turns, as on a chain, the time of a placement is a plain sum: each node on its device, plus each move. Then the best of all 2ⁿ placements on two devices can be found quickly, because the sum is a **cut**. (The picture has times of its own.)
+# If the devices take turns, as on a chain, the time of a placement is a plain sum: each node on its device, plus each move. Then the best of all 2ⁿ placements on two devices can be found quickly, because the sum is a **cut**.
 
 # %% id="l13-cutd" tags=["hide-input"]
 figures.draw_cut()
@@ -262,7 +262,7 @@ figures.draw_cut()
 #
 # In the picture, source → a → sink has room 9 and 2, so it carries 2. Then source → b → sink carries 3, and source → c → sink 2. What is left goes through b: source → a → b → sink carries 2, and source → c → b → sink 2. In all 11, as much as the cut. The source still reaches a and c, and not b.
 #
-# A cut knows no caps: `conv4` may be `None` on GPU 0, but the sum of several nodes is not limited. With three devices the problem is NP-hard. Where devices work at the same time, the time is no sum (section 4).
+# A cut knows no caps on the sum of several nodes. With three devices the problem is NP-hard.
 
 # %% [markdown] id="l13-e3t" vklab={"id": "13-3"}
 # ### Exercise 3 · The cheapest placement on two devices
@@ -317,8 +317,8 @@ with attempt("13-3"):
     chunks = build_chunks([(name, cut[name], reads[name]) for name in times])
     print(*(f"device {device}: {len(names)} nodes" for device, names, *_ in chunks), sep="\n")
 
-# %% [markdown] id="l13-e3r"
-# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. (In VKML's paper the second device is an integrated GPU, slower than the first. There the return may pay, too.) First fit never looks at a price.
+# %% [markdown] id="l13-e3r" vklab={"extra": true}
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the last six nodes take 5 ms on the CPU. Beside a second, equal GPU it is a waste. First fit never looks at a price.
 #
 # vklab's policy `"cost"` does look at prices. But where memory is short, it gives each device at most *one* run of neighbouring nodes, so that the search stays fast. Here it misses the return:
 
@@ -353,11 +353,11 @@ figures.draw_schedule(WORK, CAPS, plan, "HEFT. Below the line: ms. An arrow is a
 
 # %% [markdown] id="l13-e4t"
 # ### Exercise 4 · The shortest schedule (scored)
-# Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room. Stop after 15 minutes: a schedule need not be the best to earn points.
+# Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room.
 #
-# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit ("the obvious answer" in the messages) earns nothing, the least makespan earns the point, a schedule between them earns its share. Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
+# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit ("the obvious answer" in the messages) earns nothing, the least makespan earns the point, a schedule between them earns its share. Graphs have at most ten nodes; the CPU can run every node and has room for all.
 #
-# The judge knows the least exactly, from a search of all schedules. It gives up a beginning when a **bound** says that it cannot win: the *critical path* (the longest chain of fastest times that is left), or the *area* (all fastest times that are left, divided by three devices).
+# The judge knows the least exactly, from a search that gives up a beginning when a **bound** says that it cannot win: the *critical path* (the longest chain of fastest times that is left), or the *area* (all of them, divided by three devices).
 
 # %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 10}
 def makespan(work, caps):
@@ -397,10 +397,10 @@ check("13-4", makespan)
 # %% id="l13-e4h"
 # hint("13-4")
 
-# %% [markdown] id="l13-e4r"
+# %% [markdown] id="l13-e4r" vklab={"extra": true}
 # A real network has hundreds of nodes. vklab takes the cheapest of a few placements, and moves whole branches to other devices as long as the predicted makespan falls: `vklab/plan/place/branches.py`.
 
-# %% [markdown] id="l13-showt"
+# %% [markdown] id="l13-showt" vklab={"extra": true}
 # ### All your functions in one runtime
 # `showcase()` runs models with all functions that you have kept so far, and writes a page about it. Beside yours stand a naive runtime and vklab's own. This takes a minute or two.
 
@@ -419,7 +419,7 @@ showcase()
 # **Next**: [lab 13b](13b_parallelism.ipynb) moves values between devices, and divides a model by data, by pipeline, by tensor.
 #
 # **References**
-# * L. R. Ford and D. R. Fulkerson, "Maximal flow through a network", Canadian Journal of Mathematics 8, 1956, [doi:10.4153/CJM-1956-045-5](https://doi.org/10.4153/CJM-1956-045-5).
-# * H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE Transactions on Software Engineering, 1977, [doi:10.1109/TSE.1977.233840](https://doi.org/10.1109/TSE.1977.233840): the cut for two devices.
-# * H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", 2002, [doi:10.1109/71.993206](https://doi.org/10.1109/71.993206): HEFT.
-# * VKML: [source and page](https://github.com/void-research/vkml), version 0.0.3, and `paper/paper.pdf` there (section 7: the split), read in November 2026.
+# * Ford and Fulkerson, [Maximal flow through a network](https://doi.org/10.4153/CJM-1956-045-5), 1956.
+# * Stone, [Multiprocessor scheduling with the aid of network flow algorithms](https://doi.org/10.1109/TSE.1977.233840), 1977: the cut for two devices.
+# * Topcuoglu, Hariri, Wu, [HEFT](https://doi.org/10.1109/71.993206), 2002.
+# * VKML: [source and page](https://github.com/void-research/vkml), version 0.0.3, and `paper/paper.pdf` there (section 7: the split).

@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l13b-title"
 # # Lab 13b · Transfers and parallelism
-# **How values move between devices, and how one model uses several of them** · 90 minutes, 5 exercises
+# **How values move between devices, and how one model uses several of them** · 90 minutes, 5 exercises, the last one extra
 #
 # In lab 13, a transfer between devices had a price. Here you look inside a transfer: how many copies is it, and who makes them? Then you spread a product, two layers and a whole model over several devices, and count the bytes that move.
 #
@@ -65,7 +65,7 @@ figures.draw_copies()
 # * **Opaque fd**: an exported file descriptor that only the same GPU can import, opened a second time. (Vulkan compares the UUIDs of device and driver.)
 # * **Device group**: a driver shows several GPUs as one group, and one GPU can copy into the memory of another.
 #
-# A path can fail although both devices list its extension, so vklab first sends test bytes through a dma-buf. And two GPUs need not be a group: two NVIDIA H200, joined by NVLink, were none in our run. There `VK_KHR_device_group`, which VKML plans for NVLink, cannot help.
+# A path can fail although both devices list its extension, so vklab first sends test bytes through a dma-buf. Two NVIDIA H200 joined by NVLink were no group in our run, so `VK_KHR_device_group`, which VKML plans for NVLink, cannot help there.
 #
 # ### Exercise 1 · A path from facts
 # A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (has it direct access?); `element_bytes`, the size in which it stores one element of the value.
@@ -165,7 +165,7 @@ if spans:
 #
 # * **all-gather**: before, every device has one part of an array; afterwards, all of it;
 # * **reduce-scatter**: before, every device has an array of its own; afterwards, one part of the sum of all arrays;
-# * **all-reduce**: before, every device has an array of its own; afterwards, the whole sum. It can be done as a reduce-scatter and then an all-gather; section 3 shows another way, too.
+# * **all-reduce**: before, every device has an array of its own; afterwards, the whole sum. It can be done as a reduce-scatter and then an all-gather.
 #
 # `B` is cut by columns, or by rows. What do the devices have to do with their results to get `C`: `"gather"` or `"add"`?
 
@@ -228,7 +228,7 @@ check("13b-2", shard_matmul)
 
 # %% [markdown] id="l13b-mlpt"
 # ### Two layers, one collective
-# The first transformer (2017) has pairs of layers: `y = relu(x @ W1) @ W2`. Later ones have another function between (GeLU), or a third matrix beside `W1` (Llama), and are cut in the same way. Megatron-LM cuts `W1` by columns and `W2` by rows:
+# The first transformer (2017) has pairs of layers: `y = relu(x @ W1) @ W2`. Later ones differ in the function between, and are cut in the same way. Megatron-LM cuts `W1` by columns and `W2` by rows:
 
 # %% id="l13b-mlpd" tags=["hide-input"]
 figures.draw_mlp()
@@ -248,7 +248,7 @@ with attempt("13b-2"):
 # The columns of `W1` on a device make those columns of the hidden layer that its rows of `W2` read. So nothing moves between the two layers. This works because Relu treats each element alone; a Softmax would need all columns. With the rows of `W1` first, each device has only part of each sum, and `relu(a) + relu(b)` is not `relu(a + b)`.
 #
 # ## 3 · An all-reduce as a list of sends
-# The simplest all-reduce sends everything to device 0, which adds, and sends the sum back. Then the link of device 0 is the bottleneck. In a **ring**, each device sends to the next one only, and all links work at the same time. (It has nothing to do with the ring of slots in section 1.)
+# The simplest all-reduce sends everything to device 0, which adds, and sends the sum back. Then the link of device 0 is the bottleneck. In a **ring**, each device sends to the next one only, and all links work at the same time.
 
 # %% id="l13b-3d" tags=["hide-input"]
 figures.draw_reduction()
@@ -256,7 +256,7 @@ figures.draw_reduction()
 # %% [markdown] id="l13b-3r"
 # The first half of the steps is the reduce-scatter: what arrives is *added*. The second half is the all-gather: what arrives *replaces* the old part.
 #
-# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted in section 2, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. (This holds where the devices add. A switch that adds on the way, as NVIDIA's NVLink SHARP does, needs about `E`.) A ring needs no more, if `p` divides `E`. But each of its `2 * (p - 1)` steps begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
+# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted in section 2, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. (A switch that adds on the way, as NVLink SHARP does, needs about `E`.) A ring needs no more, if `p` divides `E`. But each of its `2 * (p - 1)` steps begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
 #
 # ### Exercise 3 · All-reduce
 # Write the sends of an all-reduce. The check replays them, and counts whose numbers are in which sum. You may choose any order of sends that is no slower than a ring.
@@ -305,7 +305,7 @@ check("13b-3", ring_all_reduce)
 
 # %% [markdown] id="l13b-4t"
 # ## 4 · Pipelines, and what would break them
-# **Pipeline parallelism** cuts a model by layers: each device is a *stage*. Only the values between two layers move, so slow links are enough. But one input keeps only one device busy at a time. So a batch is cut into `m` *micro-batches* that follow each other. At the beginning and at the end, some devices still wait: that is the **bubble**.
+# **Pipeline parallelism** cuts a model by layers: each device is a *stage*. But one input keeps only one device busy at a time. So a batch is cut into `m` *micro-batches* that follow each other. At the beginning and at the end, some devices still wait: that is the **bubble**.
 #
 # Four stages, twelve micro-batches, one unit of time for each piece of work: how many units until the last result? Which share of the time is each device idle, in percent?
 
@@ -359,21 +359,21 @@ check("13b-4", too_early)
 # %% id="l13b-e4h"
 # hint("13b-4")
 
-# %% [markdown] id="l13b-ringt"
-# vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop of `_move`: the whole value is there before the move ends, and only then the next chunk starts. Which wait forbids your event? None, if it is an `out`: then the move began before its chunk had ended.
+# %% [markdown] id="l13b-ringt" vklab={"extra": true}
+# To read: vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop of `_move`: the whole value is there before the move ends, and only then the next chunk starts. Which wait forbids your event? None, if it is an `out`: then the move began before its chunk had ended.
 
 # %% id="l13b-ring"
 display(show("vklab.runtime.many.device_copies.StagingRing._move"),
         show("vklab.runtime.many.device_copies.StagingRing._fill"))
 
-# %% [markdown] id="l13b-5t"
-# ## 5 · ExecuTorch beside vklab
-# ExecuTorch runs PyTorch models on phones, and has a Vulkan backend. It cuts a model at what the GPU can do, as lab 13 did. The *edge dialect*, which `to_edge` makes, is PyTorch's small core set of operators, each with the dtypes that it may have. A `.pte` file holds the program, ready to run.
+# %% [markdown] id="l13b-5t" vklab={"extra": true}
+# ## 5 · ExecuTorch beside vklab (optional)
+# No later lab needs this section. ExecuTorch runs PyTorch models on phones, and has a Vulkan backend. It cuts a model at what the GPU can do, as lab 13 did. The *edge dialect*, which `to_edge` makes, is PyTorch's small core set of operators, each with the dtypes that it may have. A `.pte` file holds the program, ready to run.
 
-# %% id="l13b-5d" tags=["hide-input"]
+# %% id="l13b-5d" vklab={"extra": true} tags=["hide-input"]
 figures.draw_layers()
 
-# %% [markdown] id="l13b-5r"
+# %% [markdown] id="l13b-5r" vklab={"extra": true}
 # | ExecuTorch, in `backends/vulkan/` | holds | vklab |
 # |---|---|---|
 # | `runtime/api` | one object of Vulkan in each file | `vklab/vulkan/` |
@@ -400,7 +400,7 @@ figures.draw_layers()
 # 5. VKML, *key design decisions*: *Zero-copy throughout: model loading, CPU allocations, and GPU reference-based transfers avoid unnecessary copies*. Development notes: *GPU-to-GPU movement currently routes through CPU*.
 
 # %% [markdown] id="l13b-e5t" vklab={"id": "13b-5"}
-# ### Exercise 5 · Which sentence is wrong, and who says so?
+# ### Exercise 5 · Which sentence is wrong, and who says so? (extra)
 # Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another sentence of the same page; not its script or link), `at most` (the bound itself is allowed), `no such command` (the page does not say where the command comes from). The check asks for all rows at once; grading counts each row.
 #
 # | row | sentence |
@@ -421,7 +421,7 @@ sentences = [[right]]
 # %% id="l13b-e5c" vklab={"role": "check", "id": "13b-5"}
 check("13b-5", sentences)
 
-# %% id="l13b-e5h"
+# %% id="l13b-e5h" vklab={"id": "13b-5"}
 # hint("13b-5")
 
 # %% [markdown] id="l13b-recap"
