@@ -422,6 +422,7 @@ def _rows(*numbers: int) -> dict[str, str]:
         "the declared output?",
     ),
     variants=(_rows(1, 2, 4, 5), _rows(0, 7, 3, 8), _rows(4, 6, 2, 3), _rows(8, 5, 1, 7)),
+    extra=True,
 )
 class FirstWrong(Choice):
     parts = {"all": ("every model", 3)}

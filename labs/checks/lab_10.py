@@ -442,6 +442,7 @@ def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
         "Take the sets by their number of nodes: then the cheapest way to each is known.",
     ),
     seams=("vklab.plan.fusion.fuse",),
+    extra=True,
 )
 class Fuse(Function):
     parts = {"valid": ("every node once, and every group can be a kernel", 1),

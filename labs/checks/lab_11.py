@@ -419,6 +419,7 @@ def draw_values(random: np.random.Generator, exact: bool) -> tuple[Values, int]:
         "used again). In each step, which sets of values that were just used may leave?",
     ),
     seams=("vklab.plan.memory.assign_offsets",),
+    extra=True,
 )
 class MovesUnderCap(Function):
     parts = {"valid": ("moves of values that are idle, never above the cap", 1),

@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l09-title"
 # # Lab 09 · ONNX graphs: what is in the file
-# **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises
+# **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises, the last one extra
 #
 # PyTorch writes a model into one file. A runtime reads it, orders its nodes, and finds a shape for every value.
 #
@@ -18,7 +18,8 @@
 # * read the bytes of an ONNX file, and say where a weight lies;
 # * order the nodes of a graph, or name what makes that impossible;
 # * carry shapes through a graph whose batch size is open;
-# * export such a model from PyTorch, and say what the checker cannot see.
+# * export such a model from PyTorch, and say what the checker cannot see;
+# * extra: find the first node for which no shape is right.
 #
 # **Before this lab**: lab 00. You need dictionaries, sets, `divmod` and exceptions. All new words are in the [glossary](GLOSSARY.md).
 #
@@ -49,7 +50,7 @@ banner()
 
 # %% [markdown] id="l09-1t"
 # ## 1 · The file, byte by byte
-# An ONNX file is one **message** of Protocol Buffers (protobuf): a row of **fields**, each with a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier's file begins like this:
+# An ONNX file is one **message** of Protocol Buffers (protobuf): a row of **fields**, each with a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier is a small network of this course: ten numbers, the *logits*, come out for an image of 32 × 32 pixels. Its file begins like this:
 
 # %% id="l09-1d" tags=["hide-input"]
 MODEL = data("mini_classifier.onnx").read_bytes()
@@ -278,7 +279,7 @@ show("vklab.graph.graph.topological_order", at="ready: list[int]", lines=8)
 
 # %% [markdown] id="l09-4t"
 # ## 4 · Shapes with an N
-# The file gives the shapes of inputs and weights. The next cell exports MiniClassifier with an open batch: `dynamic_shapes` (in the older exporter `dynamic_axes`) makes axis 0 of the input a size without a number, `N`: a **symbolic dimension**.
+# The file gives the shapes of inputs and weights. MiniClassifier takes images `[N, 3, 32, 32]`: three channels of 32 × 32 pixels. Two convolutions make 32 and then 64 channels of the same size, a pooling leaves 4 × 4 numbers of each, and two matrix products make 128 and then 10 numbers. A Relu follows all of them but the last. The next cell exports it with an open batch: `dynamic_shapes` (in the older exporter `dynamic_axes`) makes axis 0 of the input a size without a number, `N`: a **symbolic dimension**.
 
 # %% id="l09-export" tags=["nbval-ignore-output"]
 try:
@@ -314,9 +315,15 @@ show(dims.broadcast)
 # %% id="l09-4reshape" tags=["hide-input"]
 figures.draw_reshape()
 
+# %% [markdown] id="l09-e4r"
+# The other operators that change a shape:
+# * **Gemm** multiplies rows by a matrix: `[N, 1024]` by `[1024, 128]` is `[N, 128]`.
+# * **Conv** moves filters over rows and columns, and each filter makes one channel. **MaxPool** and **AveragePool** move a window over each channel.
+# * `pads` first adds rows and columns at the edges; `strides` says how far the window moves. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 if the stride is 2: (8 - 3) // 2 + 1 results.
+
 # %% [markdown] id="l09-e4t"
 # ### Exercise 4 · The rule of Reshape
-# `dims.elements(["N", 64, 4, 4])` counts the elements: `(1024, 1)` means 1024 × N to the power of 1. `dims.dim(1024, 1)` turns such a pair into a size, `"1024*N"`.
+# `dims.elements(["N", 64, 4, 4])` counts the elements: `(1024, 1)` means 1024 × N to the power of 1. `dims.dim(1024, 1)` turns such a pair into a size, `"1024*N"`. The cell after yours adds the rules of the other operators (`dims.complete`), and carries shapes through MiniClassifier.
 
 # %% id="l09-e4" vklab={"role": "exercise", "id": "09-4", "points": 4, "lines": 13}
 def shape_of(shape, target, allowzero):
@@ -364,12 +371,6 @@ check("09-4", shape_of)
 # %% id="l09-e4h"
 # hint("09-4")
 
-# %% [markdown] id="l09-e4r"
-# `dims.complete` adds the rules of other operators:
-# * **Gemm** multiplies rows by a matrix: `[N, 1024]` by `[1024, 128]` is `[N, 128]`.
-# * **Conv** moves filters over rows and columns, and each filter makes one channel. **MaxPool** moves a window over each channel.
-# * `pads` first adds rows and columns at the edges; `strides` says how far the window moves. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 if the stride is 2: (8 - 3) // 2 + 1 results.
-
 # %% [markdown] id="l09-5t"
 # ## 5 · What would break this?
 # ONNX has a checker, `onnx.checker.check_model(model)`. With `full_check=True` it also infers shapes. Does it accept these models *without* `full_check`: True or False?
@@ -399,7 +400,7 @@ with vklab.load(promised) as session:
     print("logits of one image:", session.run({"image": image})["logits"].shape)
 
 # %% [markdown] id="l09-e5t" vklab={"id": "09-5"}
-# ### Exercise 5 · Which node is the first?
+# ### Exercise 5 · Which node is the first? (extra)
 # Each of four models takes `[N, 3, 32, 32]` and declares an output `[N, 10]`. Pads are the same on all four sides; Conv has strides of 1, MaxPool no pads, Reshape `allowzero=0`. The checker accepts every file.
 #
 # | model | Conv | MaxPool | Reshape | Gemm |
@@ -425,7 +426,7 @@ first_wrong = [[right]]
 # %% id="l09-e5c" vklab={"role": "check", "id": "09-5"}
 check("09-5", first_wrong)
 
-# %% id="l09-e5h"
+# %% id="l09-e5h" vklab={"id": "09-5"}
 # hint("09-5")
 
 # %% [markdown] id="l09-recap"

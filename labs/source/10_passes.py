@@ -3,24 +3,24 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Passes: rewrite a graph and fuse its nodes"
-#     minutes: 90
+#     minutes: 75
 #     before: ["05", "09", "09b"]
 # ---
 
 # %% [markdown] id="l10-title"
 # # Lab 10 · Passes: rewrite a graph and fuse its nodes
-# **The same outputs with less work, and how to know that they are the same** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
+# **The same outputs with less work, and how to know that they are the same** · 75 minutes, 4 exercises, the last one extra
 #
-# A model file says what to compute. It does not say it in the best way: exporters leave copies, products by one, and Transposes that undo each other. Before vklab plans a model, it rewrites the graph. A wrong rewrite is worse than none: the model still runs, and its numbers are wrong. So you also write a function that catches wrong rewrites.
+# Exporters leave copies, products by one, and Transposes that undo each other in a model file. Before vklab plans a model, it rewrites the graph. After a wrong rewrite the model still runs, and its numbers are wrong. So you also write a function that catches wrong rewrites.
 #
 # **Afterwards you can**
 # * write a rewrite rule that keeps every output, and say which rules change a bit;
 # * verify a graph between two passes, and find a graph that a wrong pass breaks;
 # * tell whether a set of rules ends, and show what must fall;
 # * plug rules into the runtime and measure them;
-# * choose which nodes become one kernel, and say how far from the best you are.
+# * extra: choose which nodes become one kernel, and say how far from the best you are.
 #
-# **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. From lab 05 you need *descriptor* and *down-set*; the pages [From a kernel to a submission](inserts/submission.md) and [Orders of work](inserts/orders.md) explain them, too. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. The extra exercise takes *descriptor* and *down-set* from lab 05; the pages [From a kernel to a submission](inserts/submission.md) and [Orders of work](inserts/orders.md) explain them, too. At hand: the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `labs/lib/lab_10/rewriting.py`, `labs/lib/lab_10/faulty_fusion.py`, `labs/lib/lab_10/fusing.py`.
 
@@ -57,9 +57,9 @@ figures.draw_passes()
 # %% [markdown] id="l10-plain"
 # In this lab a graph is plain data. A node is a tuple `(made, operator, reads, perm)`: the name of the one value that it makes, the operator, the names that it reads, and, for a Transpose only, the order of its axes.
 #
-# `graph_of` makes a graph from a text. Its input is `x`, of shape (2, 2, 2). `y Add x k` is a node that makes `y` from `x` and `k`, and `t Transpose x 120` has the perm (1, 2, 0). Constants follow by name.
+# `graph_of` makes a graph from a text. Its input is `x`, of shape (2, 2, 2). `y Add x k` makes `y` from `x` and `k`, and `t Transpose x 120` has the perm (1, 2, 0). Constants follow by name.
 #
-# The next cell has a whole pass. A **dead node** makes a value that no output needs. The pass finds such nodes on a walk from the outputs back to the inputs.
+# The next cell has a whole pass. A **dead node** makes a value that no output needs. The pass finds it on a walk from the outputs back.
 
 # %% id="l10-dead"
 display(show(drop_dead))
@@ -140,7 +140,7 @@ check("10-1", simplify)
 
 # %% [markdown] id="l10-2t"
 # ## 2 · A verifier between the passes
-# A wrong pass shows itself late: as a crash in a driver, or as a wrong number. So LLVM, the library behind many compilers, has a verifier, which can run after every pass. In this lab a **verifier** compares the graph before a pass with the graph after it. It knows nothing about the rules of the pass. The **type** of a value is its dtype and its shape.
+# A wrong pass shows itself late: as a crash in a driver, or as a wrong number. So compilers such as LLVM can run a verifier after every pass. Here a **verifier** compares the graph before a pass with the graph after it. It knows nothing about the rules of the pass. The **type** of a value is its dtype and its shape.
 #
 # | rule | what is broken |
 # |---|---|
@@ -225,12 +225,12 @@ for words, steps in (("no-ops first", (drop_no_ops, common_subexpressions)),
 figures.draw_rounds()
 
 # %% [markdown] id="l10-endr"
-# The order of the passes decides how many rounds the fixpoint takes. With other rules it even decides which fixpoint is reached. Two rules that undo each other reach none, so the runtime stops after four rounds, its `MOST_ROUNDS`.
+# The order of the passes decides how many rounds the fixpoint takes, and with other rules which fixpoint is reached. Two rules that undo each other reach none, so the runtime stops after four rounds (`MOST_ROUNDS`).
 #
-# To prove that rewriting ends, name a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers. For `x * 1` → `x` it is the number of nodes. `Relu(Transpose(x))` → `Transpose(Relu(x))` leaves that number as it is. Here, add over all Transposes the number of nodes between each one and the output. Both rules together need a common measure: the *pair* of the two numbers, compared like words. Each step of the first rule lowers the first number, and each step of the second one leaves it and lowers the second. For `x + y` → `y + x` there is no measure: two steps lead back to the start.
+# To prove that rewriting ends, name a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers. For `x * 1` → `x` it is the number of nodes. `Relu(Transpose(x))` → `Transpose(Relu(x))` leaves that number as it is. Here, add over all Transposes the number of nodes between each one and the output. Both rules together need a common measure: the *pair* of the two numbers, compared like words. For `x + y` → `y + x` there is no measure: two steps lead back to the start.
 
 # %% [markdown] id="l10-egg"
-# **Equality saturation** (to read, without an exercise): for whole numbers, `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into the shift `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. See the last reference.
+# **Equality saturation** (to read, without an exercise): for whole numbers, `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into the shift `a << 1` hides that. An **e-graph** keeps *all* forms: it stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken.
 
 # %% [markdown] id="l10-4t"
 # ## 4 · Your rules in the runtime
@@ -240,7 +240,7 @@ figures.draw_rounds()
 show(merge_products)
 
 # %% [markdown] id="l10-swapt"
-# `as_pass` makes a pass of the runtime from a function on plain data. It verifies what comes back with the runtime's own checks, so a broken rule never reaches the driver. The page of vkml, another runtime, lists an "interface for manual instruction and tensor modification" among its to-dos. In vklab the tuple `PASSES` is such an interface for graphs.
+# `as_pass` makes a pass of the runtime from a function on plain data. It verifies what comes back with the runtime's own checks, so a broken rule never reaches the driver. The page of VKML, another runtime, lists an "interface for manual instruction and tensor modification" among its to-dos; the tuple `PASSES` is one for graphs.
 #
 # `run_swapped` puts your `simplify` and the rule above before vklab's passes, in a process of its own with a time limit. It runs two models of the course and three drawn ones, and plans ResNet-50. An arrow marks a count that your passes change. Each drawn model has three pairs of MatMuls, with a copy inside each pair. `k` and `m` are 32, and `r` is 64, 48 or 4: which pairs does the rule merge?
 
@@ -253,21 +253,21 @@ with attempt("10-1"):
 
 # %% [markdown] id="l10-layoutt"
 # ### Two memory layouts
-# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, while ONNX's Conv wants channels first. So the exporter puts a Transpose before and after each Conv. In vklab, `move_transposes` moves a Transpose towards the outputs until it meets another one. If they undo each other, both go. The next model has two convolutions and four Transposes.
+# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, and ONNX's Conv wants channels first, so the exporter puts a Transpose before and after each Conv. In vklab, `move_transposes` moves a Transpose towards the outputs until it meets another one. If they undo each other, both go. The next model has two convolutions and four Transposes.
 #
-# ExecuTorch's page about Vulkan says, in the edition that this course examines, "We plan to introduce graph passes to introduce memory layout transitions". That is out of date: since November 2024 its pass `TagMemoryMetaPass` inserts a copy where an operator needs another layout.
+# [ExecuTorch's page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) about Vulkan says, in the edition that this course examines, "We plan to introduce graph passes to introduce memory layout transitions". That is out of date: since November 2024 a pass, [`TagMemoryMetaPass`](https://github.com/pytorch/executorch/pull/6636), [inserts a copy](https://github.com/pytorch/executorch/pull/6763) where an operator needs another layout.
 
 # %% id="l10-layout" tags=["nbval-ignore-output"]
 for words, numbers in models.layout_counts().items():
     print("{:16} Transposes {}, dispatches {}, bytes moved {}".format(words, *numbers))
 
 # %% [markdown] id="l10-layoutr"
-# Without fusion the pass saves two dispatches of seven. With fusion it saves none: a fused kernel loads each element from where the Transpose would take it. One optimization can make another one useless: measure with and without.
+# Without fusion the pass saves two dispatches of seven. With fusion it saves none: a fused kernel loads each element from where the Transpose would take it. One optimization can make another one useless.
 #
 # ### If and Loop
 # `If` and `Loop` are nodes whose attributes are graphs, their **bodies**. If the condition of an `If` is known, vklab puts the nodes of the chosen branch in its place, while it cuts the graph into chunks (lab 09b). Otherwise the host looks at the condition in each run.
 #
-# A body is planned like a model: the passes run on it, and it has a *plan cache* (lab 09b) of its own. In the next cell a Loop runs its body four times. Where the value keeps its shape, one plan serves every iteration. Where its length doubles, each iteration needs a plan. A second run finds all of them in the cache.
+# A body is planned like a model: the passes run on it, and it has a *plan cache* (lab 09b) of its own. In the next cell a Loop runs its body four times, twice. A value that keeps its shape needs one plan; one whose length doubles needs a plan for each iteration. The second run finds all plans in the cache.
 
 # %% id="l10-loop"
 for words, known in (("known", True), ("an input", False)):
@@ -287,7 +287,7 @@ with vklab.load(chain) as session:
 
 # %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
 # ### Exercise 3 · What would break this fusion?
-# `fuse_pairs` looks for a node `first`, say a Tanh, that makes the first operand of a node `then`, say an Add. It puts one node `Tanh>Add` in the place of `first`. The new node is one kernel: for each element of the Tanh, one invocation adds the second operand and writes the sum. The value of the Tanh is never written. Any other node that read it now reads the sum. So `may_fuse` must ask four questions first:
+# `fuse_pairs` looks for a node `first`, say a Tanh, that makes the first operand of a node `then`, say an Add. It puts one node `Tanh>Add` in the place of `first`. The new node is one kernel: for each element of the Tanh, one invocation adds the second operand and writes the sum. The value of the Tanh is never written; any other node that read it now reads the sum. So `may_fuse` asks four questions first:
 #
 # * `one_read`: is the value of `first` read only once in the graph?
 # * `inside`: is this value no output of the graph?
@@ -346,31 +346,33 @@ check("10-3", witnesses)
 # hint("10-3")
 
 # %% [markdown] id="l10-carelessr"
-# With a second reader behind the fused kernel, the new graph is in order, and its numbers are wrong: a verifier cannot see that. A lost output it sees at once. So a pass needs both, a verifier and a comparison of values. vklab's own fusion (`vklab/plan/fusion/chains.py`) asks `flow.maker` first, which names the only writer of a value. It names none if a second dispatch reads the value, or if the value must stay in memory, as an output must.
+# With a second reader behind the fused kernel, the new graph is in order, and its numbers are wrong. A verifier cannot see that; a lost output it sees at once. So a pass needs a comparison of values, too. vklab's own fusion (`vklab/plan/fusion/chains.py`) asks `flow.maker` first, which names the only writer of a value. It names none if a second dispatch reads the value, or if the value must stay in memory, as an output must.
 
-# %% [markdown] id="l10-groupst"
-# ## 6 · Which nodes become one kernel?
+# %% [markdown] id="l10-groupst" vklab={"id": "10-4"}
+# ## 6 · Which nodes become one kernel? (extra)
 # Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. We count every bound buffer once, in full: what a group **moves** is the sum of its buffers' bytes. There are three limits:
 #
 # 1. at most `most` buffers (descriptors are limited: lab 05, or [From a kernel to a submission](inserts/submission.md));
 # 2. at most one **core**: an operator that needs more than one element at a time, such as Softmax or MatMul. Its kernel is written by hand. Element-wise nodes can join that kernel, a second core cannot;
 # 3. the groups can run one after the other. This picture shows two groups that cannot:
 
-# %% id="l10-circle" tags=["hide-input"]
+# %% id="l10-circle" vklab={"id": "10-4"} tags=["hide-input"]
 figures.draw_circle()
 
-# %% [markdown] id="l10-groupsr"
+# %% [markdown] id="l10-groupsr" vklab={"id": "10-4"}
 # A group with a path that leaves it and comes back is called *not convex*, and it breaks limit 3 by itself. The picture shows that convex groups alone are not enough.
 #
 # A natural answer: take the nodes in order, and begin a new group where the limits say so. `open_runs` does that, here with at most four buffers. The sizes are made up:
 
-# %% id="l10-groupsd"
+# %% id="l10-groupsd" vklab={"id": "10-4"}
 work, sizes, outputs, most = EXAMPLE
 figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for each group.")
 
-# %% [markdown] id="l10-e4t"
-# ### Exercise 4 · Groups that move few bytes (scored)
-# Find groups that move as few bytes as you can. Another natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes; the fewest are 43. It gets stuck: a full group keeps out a better partner. So compare whole orders of kernels instead. After each kernel a set of nodes is done, a *down-set* (lab 05, or [Orders of work](inserts/orders.md)). Three functions help:
+# %% [markdown] id="l10-e4t" vklab={"id": "10-4"}
+# ### Exercise 4 · Groups that move few bytes (scored, extra)
+# Find groups that move as few bytes as you can. Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra.
+#
+# Another natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes; the fewest are 43. It gets stuck: a full group keeps out a better partner. So compare whole orders of kernels instead. After each kernel a set of nodes is done, a *down-set* (lab 05, or [Orders of work](inserts/orders.md)). Three functions help:
 #
 # * `next_groups(work, outputs, most, done)` returns each group that keeps the limits and can run when the nodes in `done`, a set of names, have run.
 # * `moved(work, sizes, outputs, groups)` returns the bytes that the groups move together.
@@ -402,22 +404,22 @@ def fuse(work, sizes, outputs, most):
     ### END SOLUTION
 
 
-# %% id="l10-e4d" vklab={"role": "demo"}
+# %% id="l10-e4d" vklab={"role": "demo", "id": "10-4"}
 with attempt("10-4"):
     display(figures.draw_fused(*EXAMPLE, fuse(*EXAMPLE), "Your groups."))
 
 # %% id="l10-e4c" vklab={"role": "check", "id": "10-4"}
 check("10-4", fuse)
 
-# %% id="l10-e4h"
+# %% id="l10-e4h" vklab={"id": "10-4"}
 # hint("10-4")
 
-# %% [markdown] id="l10-realt"
+# %% [markdown] id="l10-realt" vklab={"id": "10-4"}
 # The next cell runs your function on whole networks, with the runtime's limit of 16 buffers, and counts kernels. There are never fewer kernels than cores. An answer that takes more than 15 seconds for a network is stopped, and its bar is 0.
 #
 # On ResNet-50 vklab's simple rules reach the best count: one kernel for each of its 56 cores. (Here each convolution is one kernel. `run_swapped` above counts more: on a CPU device vklab computes some by Winograd's algorithm, in three kernels each.) On U-Net and ShuffleNet our limits allow more than vklab can write: kernels with several results, and Concat and Split inside a group.
 
-# %% id="l10-real" tags=["nbval-ignore-output"]
+# %% id="l10-real" vklab={"id": "10-4"} tags=["nbval-ignore-output"]
 with attempt("10-4", seconds=90):
     rows = models.kernel_counts(fuse, ("unet", "resnet50", "shufflenet_v2"))
     display(figures.draw_bars(rows, "kernels", "Kernels of three networks. 0: stopped."))
@@ -437,5 +439,4 @@ with attempt("10-4", seconds=90):
 # **References**
 # * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures; LLVM, [opt](https://llvm.org/docs/CommandGuide/opt.html): `-verify-each`.
 # * Chen et al., [TVM](https://arxiv.org/abs/1802.04799), 2018, section 3: rules for fusion.
-# * ExecuTorch, memory layouts: [the page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) and [the pass](https://github.com/pytorch/executorch/pull/6636), with [the copies that it inserts](https://github.com/pytorch/executorch/pull/6763).
 # * Willsey et al., [egg](https://arxiv.org/abs/2004.03082), 2021: equality saturation.

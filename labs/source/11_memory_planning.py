@@ -3,13 +3,13 @@
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
 #   vklab:
 #     title: "Memory planning"
-#     minutes: 90
+#     minutes: 80
 #     before: ["09", "09b", "10"]
 # ---
 
 # %% [markdown] id="l11-title"
 # # Lab 11 · Memory planning
-# **Where every value of a model lies, before the model runs** · 90 minutes, 5 exercises; 20 of them for the last one, which may wait for another day
+# **Where every value of a model lies, before the model runs** · 80 minutes, 5 exercises, the last one extra
 #
 # U-Net, a network for medical images, computes 134 MiB of values for one picture (with fused nodes, and without Winograd's convolution). vklab runs it in 43 MiB: values that are never needed at the same time share their bytes. Who shares with whom is decided once, when the model is loaded.
 #
@@ -18,7 +18,7 @@
 # * place values in an arena, aligned, and compare the result with a lower bound;
 # * decide which results may overwrite an operand, and find one that must not;
 # * test what an upper bound of a shape allows;
-# * fit a model under a cap on memory, and say how far from the best you are.
+# * extra: fit a model under a cap on memory, and say how far from the best you are.
 #
 # **Before this lab**: labs 09, 09b and 10 (graph, order, live bytes, passes). New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
@@ -337,7 +337,7 @@ check("11-4", overwritten)
 figures.draw_bound()
 
 # %% [markdown] id="l11-6r"
-# [ExecuTorch's page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) about its Vulkan delegate says, in the edition that this course examines, that tensors can change shape *"as long as its current shape is smaller than the bounds"*. vklab has upper bounds, too. Test the sentence there, with bound 8. Which batches run? Write True or False.
+# [ExecuTorch's page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) about Vulkan says, in the edition that this course examines, that tensors can change shape *"as long as its current shape is smaller than the bounds"*. vklab has upper bounds, too. Test the sentence there, with bound 8. Which batches run? Write True or False.
 
 # %% id="l11-p3"
 predict("11-p3", batch_7=..., batch_8=..., batch_9=...)
@@ -352,31 +352,31 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
             print(batch, "is refused:", error)
 
 # %% [markdown] id="l11-boundsr"
-# So the right words are *at most*. The page is off by one; the reference of ExecuTorch's tensors is not: their shape [cannot exceed the initial capacity](https://docs.rs/executorch-sys/latest/executorch_sys/enum.TensorShapeDynamism.html). Batch 7 and batch 8 use an arena of the same size: the price of a bound is memory for the largest case.
+# So the right words are *at most*. The page is off by one; the project's reference is not: a shape [cannot exceed the initial capacity](https://docs.rs/executorch-sys/latest/executorch_sys/enum.TensorShapeDynamism.html). Batch 7 and batch 8 use an arena of the same size: the price of a bound is memory for the largest case.
 
-# %% [markdown] id="l11-7t"
-# ## 7 · Under a cap
+# %% [markdown] id="l11-7t" vklab={"id": "11-5"}
+# ## 7 · Under a cap (extra)
 # No packing is smaller than the largest live set. If the device has less memory than that, some value has to leave it for a while. A value can leave between two uses that are at least two steps apart. (In the step with the most live bytes, this helps only BERT and U-Net. In the other three networks, a step with that many live bytes uses every live value.)
 
-# %% id="l11-7d" tags=["hide-input"]
+# %% id="l11-7d" vklab={"id": "11-5"} tags=["hide-input"]
 figures.draw_offload()
 
-# %% [markdown] id="l11-7r"
+# %% [markdown] id="l11-7r" vklab={"id": "11-5"}
 # **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device. Take `relu_1`, the first long bar of U-Net, 12.25 MiB. Out and back over a bus with 25 GB/s is 1 ms. To compute it again is 3.9 GFLOP: 0.1 ms at 30 TFLOP/s, 8 ms at 0.5 TFLOP/s.
 
-# %% [markdown] id="l11-e5t"
+# %% [markdown] id="l11-e5t" vklab={"id": "11-5"}
 # From here on, only offload, and we count bytes. A **move** `(name, step)` sends a value away after its use in this step; it is back for its next use. It costs the bytes of the value twice: out and back. A value never changes after it was written, so its copy on the host stays good: *a second move of the same value costs only the way back*.
 #
 # The classical rule (Belady, 1966): send away the value whose **next use is farthest** away. It is the best rule for pages of one size that cost the same. Here are nine values, with their bytes, under a cap of 24. A dot is a use, a dashed box a value that is away.
 
-# %% id="l11-e5f"
+# %% id="l11-e5f" vklab={"id": "11-5"}
 figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "Farthest next use first.")
 
-# %% [markdown] id="l11-e5r"
+# %% [markdown] id="l11-e5r" vklab={"id": "11-5"}
 # The rule moves 42 bytes, and 26 are enough. It ignores how large a value is, and whether the host already has a copy. On larger cases, it also keeps moves that later moves have made needless.
 #
-# ### Exercise 5 · The fewest bytes under a cap (scored)
-# Find moves that keep every step under the cap, and move as few bytes as you can. Three functions help: `live_bytes(values, moves)` lists the bytes on the device in each step, `moved_bytes(values, moves)` is the cost, and `gaps_of(values)` lists every possible move.
+# ### Exercise 5 · The fewest bytes under a cap (scored, extra)
+# Searches of this kind are one family: the scored exercises of labs 09b, 12 and 13 belong to it and are required, this one is extra. Find moves that keep every step under the cap, and move as few bytes as you can. Three functions help: `live_bytes(values, moves)` lists the bytes on the device in each step, `moved_bytes(values, moves)` is the cost, and `gaps_of(values)` lists every possible move.
 #
 # One point is for valid moves. Two draws of 48 values give two points each: the rule above earns nothing, the fewest possible bytes earn the points, and an answer between them its share. The bound is exact: the check searches all states.
 
@@ -417,14 +417,14 @@ def moves_under_cap(values, cap):
     ### END SOLUTION
 
 
-# %% id="l11-e5d" vklab={"role": "demo"}
+# %% id="l11-e5d" vklab={"role": "demo", "id": "11-5"}
 with attempt("11-5"):
     display(figures.draw_moves(VALUES, moves_under_cap(VALUES, CAP), CAP, "Your moves."))
 
 # %% id="l11-e5c" vklab={"role": "check", "id": "11-5"}
 check("11-5", moves_under_cap)
 
-# %% id="l11-e5h"
+# %% id="l11-e5h" vklab={"id": "11-5"}
 # hint("11-5")
 
 # %% [markdown] id="l11-showt"
