@@ -74,7 +74,7 @@ class Shown:
     own: Ran
 
     @property
-    def rows(self) -> list[tuple[str, ...]]:
+    def rows(self) -> list[tuple[str, str, str, str]]:
         """Return the counts of the three columns as text."""
         columns = [ran.facts for ran in (self.naive, self.mine, self.own)]
         rows = []

@@ -18,7 +18,7 @@ import numpy as np
 
 import vklab
 from vklab import settings
-from vklab.plan.memory import ARRIVING, INPUTS, LEAVING, OUTPUTS, round_up
+from vklab.plan import memory
 from vklab.plan.plan import Plan
 from vklab_course import limits, words
 from vklab_course.children.run_limited import run_limited
@@ -33,7 +33,7 @@ __all__ = ["Ran", "Target", "builders", "piece_of", "run"]
 
 CALL_S, RUN_S = 5.0, 120.0
 # Arenas that have values of other chunks; those that the host reaches have the model's own, too.
-MOVING = (ARRIVING, LEAVING, INPUTS, OUTPUTS)
+MOVING = (memory.ARRIVING, memory.LEAVING, memory.INPUTS, memory.OUTPUTS)
 # Switches of a runtime that does one thing after the other.
 NAIVE = {"DISABLE_FUSION": True, "DISABLE_IN_PLACE": True}
 
@@ -202,7 +202,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
     facts = dict(swapped.facts_of(plan))
     for chunk in plan.chunks:
         moved = {
-            (slot.arena, slot.offset_bytes): round_up(slot.size_bytes)
+            (slot.arena, slot.offset_bytes): memory.round_up(slot.size_bytes)
             for name, slot in chunk.memory.slots.items()
             if slot.arena.startswith(MOVING) and name not in ends
         }
