@@ -113,7 +113,7 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str, extra: bool) -> Manifest
         if (places.labs_folder() / name).is_file():
             copies.copy_file(places.labs_folder() / name, root / name)
     _copy_data(folder)
-    page = jinja2.Environment(autoescape=False).from_string(
+    page = jinja2.Environment(autoescape=False, keep_trailing_newline=True).from_string(
         (PAGES / "release.md.j2").read_text("utf-8")
     )
     write_atomic(folder / "README.md", page.render(labs=facts, version=vklab.__version__))
