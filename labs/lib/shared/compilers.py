@@ -1,4 +1,4 @@
-"""The compilers of this machine, for labs that call them. Visited by labs 04c and 05."""
+"""Compilers of this machine, for labs that call them. Visited by labs 04c and 05."""
 
 from __future__ import annotations
 
