@@ -91,10 +91,105 @@ wrong("14-2", says="expected dtype uint8, got int64")(
     lambda x, *bits: _floater()(x, *bits).astype(np.int64))
 
 
-@wrong("14-2", says="raised KeyError")
+@wrong("14-2", says="expected the code")
 def by_ml_dtypes(x, exponent_bits, mantissa_bits):
     import ml_dtypes
 
     made = {(5, 2): ml_dtypes.float8_e5m2, (4, 3): ml_dtypes.float8_e4m3fn,
             (3, 4): ml_dtypes.float8_e3m4, (3, 2): ml_dtypes.float6_e3m2fn}  # fmt: skip
     return x.astype(made[exponent_bits, mantissa_bits]).view(np.uint8)
+
+
+def _layer(wide=np.int64, a_zero=lambda z: z, b_zeros=lambda z: z, constant=True,
+           sums_type=np.int32, nearest=np.rint, clip=True, steps=lambda s: s, zero_first=False,
+           swapped=False, codes_type=np.uint8):  # fmt: skip
+    """Return an answer to 14-3, by the four sums, in which one decision may be wrong."""
+    def int8_layer(a, b, a_zero_, b_zeros_, steps_, out):
+        za, zb = a_zero(a_zero_), b_zeros(b_zeros_).astype(np.int64)
+        sums = (a.astype(wide) @ b.astype(wide)).astype(np.int64)
+        sums = sums - a.sum(axis=1, dtype=np.int64)[:, None] * zb - za * b.sum(0, dtype=np.int64)
+        if constant:
+            sums = sums + a.shape[1] * za * zb
+        real = sums * (steps_[0] * steps(steps_[1]))
+        codes = nearest(real / out[0] + out[1]) if zero_first else nearest(real / out[0]) + out[1]
+        codes = codes.clip(0, 255) if clip else codes.astype(np.int64)
+        made = sums.astype(sums_type), codes.astype(codes_type)
+        return made[::-1] if swapped else made
+
+    return int8_layer
+
+
+alternative("14-3")(_layer())
+for words, decision in (
+    ("elements differ", {"wide": np.float32}),
+    ("elements differ", {"a_zero": lambda z: 0, "b_zeros": lambda z: z * 0}),
+    ("elements differ", {"a_zero": lambda z: 0}),
+    ("elements differ", {"b_zeros": lambda z: z * 0}),
+    ("elements differ", {"b_zeros": lambda z: np.full_like(z, z[0])}),
+    ("elements differ", {"constant": False}),
+    ("expected dtype int32, got int64", {"sums_type": np.int64}),
+    ("expected dtype uint8, got int64", {"codes_type": np.int64}),
+    ("elements differ", {"nearest": np.floor}),
+    ("elements differ", {"nearest": np.trunc}),
+    ("elements differ", {"nearest": lambda x: np.floor(x + 0.5)}),
+    ("elements differ", {"zero_first": True}),
+    ("elements differ", {"clip": False}),
+    ("elements differ", {"steps": lambda s: s[0]}),
+    ("elements differ", {"steps": lambda s: s.mean()}),
+    ("expected dtype int32, got uint8", {"swapped": True}),
+):
+    wrong("14-3", says=words)(_layer(**decision))
+
+
+def _with_sums(sums_of):
+    """Return an answer to 14-3 whose sums are made by a function, with right codes of them."""
+    def int8_layer(a, b, a_zero, b_zeros, steps, out):
+        sums = sums_of(a, b, a_zero, b_zeros)
+        codes = np.rint(sums * (steps[0] * steps[1]) / out[0]) + out[1]
+        return sums.astype(np.int32), codes.clip(0, 255).astype(np.uint8)
+
+    return int8_layer
+
+
+@wrong("14-3", says="elements differ")
+@_with_sums
+def in_the_given_dtypes(a, b, a_zero, b_zeros):
+    return a @ b
+
+
+@wrong("14-3", says="elements differ")
+@_with_sums
+def differences_in_the_given_dtypes(a, b, a_zero, b_zeros):
+    a, b = a - np.uint8(a_zero), b - b_zeros
+    return a.astype(np.int32) @ b.astype(np.int32)
+
+
+@wrong("14-3", says="elements differ")
+@_with_sums
+def in_16_bits(a, b, a_zero, b_zeros):
+    return (a.astype(np.int16) - np.int16(a_zero)) @ (b.astype(np.int16) - b_zeros)
+
+
+@wrong("14-3", says="elements differ")
+@_with_sums
+def in_float32(a, b, a_zero, b_zeros):
+    a, b = a.astype(np.float32) - a_zero, b.astype(np.float32) - b_zeros
+    return a @ b
+
+
+@wrong("14-3", says="elements differ")
+@_with_sums
+def pairs_in_16_bits(a, b, a_zero, b_zeros):
+    a, b = a.astype(int) - a_zero, b.astype(int) - b_zeros
+    products = a[:, :, None] * b
+    products = np.pad(products, ((0, 0), (0, len(b) % 2), (0, 0)))
+    return (products[:, ::2] + products[:, 1::2]).clip(-32768, 32767).sum(axis=1)
+
+
+wrong("14-3", says="expected (sums, codes)")(lambda a, b, *more: a)
+
+RIGHT = {"D": "FP8", "C": "weight-only", "B": "static", "A": "dynamic"}
+alternative("14-4")(RIGHT)
+for option in ("static", "dynamic", "weight-only", "FP8"):
+    wrong("14-4", says="not all right")(dict.fromkeys("ABCD", option))
+wrong("14-4", says="not all right")({**RIGHT, "A": "static", "C": "static"})  # Relu is named

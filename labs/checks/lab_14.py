@@ -187,3 +187,189 @@ class ToSmallFloat(Function):
                 f"{int((got != wanted).sum())} of {got.size} differ",
             )
         report.equal(got, wanted)
+
+
+# ------------------------------------------------------------------------------------------- 14-3
+
+
+def exact_layer(a: np.ndarray, b: np.ndarray, a_zero: int, b_zeros: np.ndarray, steps: Any,
+                out: tuple[float, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the sums, the codes, and the codes before rounding."""
+    wide = a.astype(np.int64) - a_zero, b.astype(np.int64) - b_zeros.astype(np.int64)
+    sums = wide[0] @ wide[1]
+    places = sums * (steps[0] * steps[1]) / out[0]
+    codes = np.clip(np.round(places) + out[1], 0, 255)
+    return sums.astype(np.int32), codes.astype(np.uint8), places
+
+
+@exercise(
+    "14-3",
+    hints=(
+        "Which numbers can a - a_zero have, and do they fit into uint8? And a product of two "
+        "differences?",
+        "int32 holds every sum here. Which type does NumPy give to uint8 @ int8?",
+        "One code has the number sum x step of A x step of the column. How many steps of the "
+        "output is that?",
+    ),
+)
+class Int8Layer(Function):
+    parts = {"sums": ("exact sums", 3), "codes": ("codes of the output", 2)}
+    follows = {"codes": "sums"}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for part, zeros in (("sums", (7, True)), ("sums", (0, True)), ("sums", (128, False)),
+                            ("sums", (0, False)), ("sums", (255, True)), ("codes", (7, True)),
+                            ("codes", (0, False)), ("codes", (128, True))):  # fmt: skip
+            shape = (int(n) for n in random.integers((2, 3, 2), (6, 40, 6)))
+            yield self._drawn(part, random, (*shape,), *zeros)
+        yield self._drawn("sums", random, (3, 0, 2), 5, True, "depth 0")
+        yield self._drawn("codes", random, (2, 0, 3), 5, True, "depth 0")
+        yield self._drawn("sums", random, (0, 4, 2), 5, True, "no rows")
+        most = (np.full((1, 521), 255, np.uint8), np.full((521, 2), 127, np.int8), 0,
+                np.array([0, -1], np.int8))  # fmt: skip
+        yield Case("sums", (*most, (1.0, np.ones(2)), (2.0**17, 0)), on="depth 521 of 255 x 127")
+        least = (np.zeros((2, 300), np.uint8), np.full((300, 1), -128, np.int8), 255,
+                 np.array([127], np.int8))  # fmt: skip
+        yield Case("sums", (*least, (1.0, np.ones(1)), (2.0**18, 128)), on="the widest differences")
+        # Steps that are powers of two: middles of two codes, and numbers outside of the codes.
+        a = np.arange(0, 64, dtype=np.uint8).reshape(-1, 1)
+        b, zeros = np.array([[1, -1, 3, 100, -100]], np.int8), np.zeros(5, np.int8)
+        for zero in (100, 101):
+            args = a, b, 1, zeros, (0.5, np.array([1.0, 1.0, 0.5, 0.25, 0.25])), (1.0, zero)
+            yield Case("codes", args, on=f"middles of two codes, zero {zero}")
+
+    def _drawn(self, part: str, random: np.random.Generator, shape: tuple[int, ...], a_zero: int,
+               weighted: bool, words_of: str = "") -> Case:  # fmt: skip
+        m, k, n = shape
+        a = random.integers(0, 256, (m, k)).astype(np.uint8)
+        b = random.integers(-128, 128, (k, n)).astype(np.int8)
+        zeros = random.integers(-60, 60, n).astype(np.int8) if weighted else np.zeros(n, np.int8)
+        while True:
+            steps = float(random.uniform(0.005, 0.05)), random.uniform(0.001, 0.01, n)
+            sums, _, _ = exact_layer(a, b, a_zero, zeros, steps, (1.0, 0))
+            real = np.abs(sums * (steps[0] * steps[1])).max(initial=0.1)
+            out = float(real / random.uniform(80, 200)), int(random.integers(90, 160))
+            places = exact_layer(a, b, a_zero, zeros, steps, out)[2]
+            if (np.abs(places - np.floor(places) - 0.5) > 1e-6).all():
+                break
+        told = words_of or f"{m} x {k} times {k} x {n}"
+        with_zeros = "with" if weighted else "without"
+        return Case(part, (a, b, a_zero, zeros, steps, out),
+                    on=f"{told}, a_zero = {a_zero}, {with_zeros} b_zeros")  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        return exact_layer(*case.args)[:2]
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        _pair(got, "(sums, codes)", report)
+        number = 0 if report.part == "sums" else 1
+        report.equal(got[number], case.expected[number], report.part)
+
+
+# ------------------------------------------------------------------------------------------- 14-4
+
+OPTIONS = ("static", "dynamic", "weight-only", "FP8")
+NETWORKS = (
+    "A camera finds scratches: convolutions with Relu. 500 pictures of the same camera are there. "
+    "The GPU multiplies int8",
+    "A controller reads voltages from 0 to 3.3. Each layer ends in a Clip to fixed limits. There "
+    "is no picture, no log, no sample. Its chip has integer arithmetic only",
+    "A classifier of letters, Linear and Relu, in batches of 64. The customer may not hand out a "
+    "letter before delivery. The CPU multiplies int8",
+    "Sound, Linear and Relu, in batches on a CPU that multiplies int8. 300 recordings are there, "
+    "but one batch may be a thousand times louder than the next",
+    "A chat for one person: one token at a time on a laptop's GPU. Loading 7 billion float16 "
+    "numbers takes nearly all of the time",
+    "A network with Relu needs 24 GB in float16. The GPU has 8 GB, and time to spare. It "
+    "multiplies float16 well",
+    "A transformer in large batches on a GPU with units for every type. A few channels are a "
+    "thousand times larger than the rest, and they are others in each batch; one step for all "
+    "channels",
+    "Training sends Relu's gradients between two GPUs, 8 bits for each number. Their sizes reach "
+    "from 1 to 2^20, and all sizes matter",
+)
+# Only `questions` may use these: a release ships what the variants use.
+ROWS = (
+    (
+        "static",
+        "The ranges can be known before delivery, and a layer that knows its range need not look "
+        "for it in each run.",
+        "The 500 pictures calibrate the ranges, and the int8 units multiply with fixed steps.",
+    ),
+    (
+        "static",
+        "Who needs samples? Someone who does not know the range of each value.",
+        "The input and every Clip have known limits, so fixed ranges need no sample.",
+    ),
+    (
+        "dynamic",
+        "Before delivery nobody has seen one activation of this customer.",
+        "Without calibration data each run measures its ranges. Large batches make int8 products "
+        "worth it.",
+    ),
+    (
+        "dynamic",
+        "A range that holds the loudest recording leaves less than one step to the quiet ones.",
+        "Only ranges measured in each batch fit both a loud and a quiet one.",
+    ),
+    (
+        "weight-only",
+        "One token uses each stored number once, so bytes decide, not arithmetic.",
+        "Fewer bytes of weights are loaded for each token. Activations are small: their codes "
+        "would save nothing.",
+    ),
+    (
+        "weight-only",
+        "24 GB to less than 8 GB is less than a third: 8-bit codes of everything are 12 GB.",
+        "Only four bits for each weight fit. They are widened to float16 for the products.",
+    ),
+    (
+        "FP8",
+        "With one step for all channels, integer codes of the small channels all become 0, and no "
+        "earlier batch tells which channels these are.",
+        "A float's error is relative: it is the same for the large and the small channels.",
+    ),
+    (
+        "FP8",
+        "An integer code of 8 bits reaches from 1 to 127 steps, which is less than 2^7.",
+        "e5m2 reaches over nearly 2^30, so each size keeps two bits of mantissa.",
+    ),
+)
+
+
+def _networks(*numbers: int) -> dict[str, str]:
+    return {letter: NETWORKS[number] for letter, number in zip("abcd", numbers, strict=True)}
+
+
+@exercise(
+    "14-4",
+    hints=(
+        "For each network: what is known of the ranges of its activations before it runs?",
+        "What limits it: bytes of weights, or multiplications? Only one of the four leaves the "
+        "activations as they are.",
+        "Which codes serve numbers of very different sizes at the same time?",
+    ),
+    variants=(_networks(2, 0, 5, 6), _networks(1, 7, 3, 2), _networks(4, 3, 7, 1),
+              _networks(6, 5, 0, 4)),
+)  # fmt: skip
+class WhichQuantisation(Choice):
+    parts = {"all": ("every network", 3)}
+
+    def questions(self) -> Mapping[str, Question]:
+        rows = {
+            network: Question(right, OPTIONS, fact, reason)
+            for network, (right, fact, reason) in zip(NETWORKS, ROWS, strict=True)
+        }
+        return {letter.upper(): rows[network] for letter, network in self.params.items()}
+
+
+@exercise("14-p1", hints=("How large can one product be, and how large two of them together?",))
+class PairsOverflow(Predict):
+    explains = (
+        "Two products of 255 and -128 add up to -65,280, and int16 ends at -32,768. With weights "
+        "of 7 bits it is 2 x 255 x -64 = -32,640; with activations below 128 it is "
+        "2 x 127 x -128 = -32,512. Both fit."
+    )
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"full_range": True, "seven_bit_weights": False, "seven_bit_activations": False}

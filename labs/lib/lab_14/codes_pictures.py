@@ -13,8 +13,8 @@ from vklab.apps.quantization.histogram import BINS, Histogram
 from vklab_course.picture import Picture
 from vklab_labs.shared.diagram import Diagram
 
-__all__ = ["draw_formats", "draw_histogram", "draw_line", "draw_nodes", "draw_pairs", "draw_rows",
-           "draw_spacing", "draw_sums"]  # fmt: skip
+__all__ = ["draw_differences", "draw_formats", "draw_histogram", "draw_line", "draw_nodes",
+           "draw_pairs", "draw_rows", "draw_spacing", "draw_sums"]  # fmt: skip
 
 FORMATS = {"e5m2": (5, 2), "e4m3": (4, 3), "float16": (5, 10)}
 COLOURS = ("blue", "orange", "green", "pink")
@@ -222,3 +222,27 @@ def draw_rows(rows: Mapping[str, Sequence[int]], names: Sequence[str], most: int
             page.note((210 + 420 * count / most, y + 13), f"{count}")
             told.append(f"{title}, {name}: {count}")
     return page.picture("; ".join(told) + ".", caption)
+
+
+def draw_differences(ours: np.ndarray, wanted: np.ndarray, caption: str) -> Picture:
+    """Draw a table of codes; a colour shows how far each is from the wanted one.
+
+    Args:
+        ours: codes, rows x columns.
+        wanted: the codes that they should be near.
+        caption: the line below.
+    """
+    high, wide = wanted.shape
+    page = Diagram(720, 24 * high + 28)
+    differences = ours.astype(int) - wanted.astype(int)
+    for (row, column), far in np.ndenumerate(differences):
+        colour = "green" if not far else "yellow" if abs(far) == 1 else "red"
+        page.box((8 + 36 * column, 6 + 24 * row, 34, 22), str(ours[row, column]), colour)
+    page.note((8, 24 * high + 22), "green: the same code; yellow: a neighbour; red: further away")
+    near = int((np.abs(differences) == 1).sum())
+    same = int((differences == 0).sum())
+    return page.picture(
+        f"{differences.size} codes: {same} are the same as the float32 product's, {near} are "
+        f"neighbours, {differences.size - same - near} are further away.",
+        caption,
+    )
