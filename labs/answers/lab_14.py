@@ -193,3 +193,18 @@ alternative("14-4")(RIGHT)
 for option in ("static", "dynamic", "weight-only", "FP8"):
     wrong("14-4", says="not all right")(dict.fromkeys("ABCD", option))
 wrong("14-4", says="not all right")({**RIGHT, "A": "static", "C": "static"})  # Relu is named
+
+OPERANDS = "the least, and the largest, of two numbers do not depend on their order"
+equivalent("14-1", "low, high = (min(low, 0), max(high, 0))",
+           "low, high = (min(0, low), max(high, 0))", because=OPERANDS)
+equivalent("14-1", "low, high = (min(low, 0), max(high, 0))",
+           "low, high = (min(low, 0), max(0, high))", because=OPERANDS)
+equivalent("14-2", "power = np.frexp(np.maximum(size, 2.0 ** (1 - bias)))[1] - 1",
+           "power = np.frexp(np.maximum(2.0 ** (1 - bias), size))[1] - 1", because=OPERANDS)
+equivalent("14-2", "found = np.minimum((power + bias - 1) * 2 ** mantissa_bits + steps, "
+                   "codes_of_size - 1)",
+           "found = np.minimum(codes_of_size - 1, (power + bias - 1) * 2 ** mantissa_bits + steps)",
+           because=OPERANDS)
+equivalent("14-3", "return (sums, np.clip(found, 0, 255).astype(np.uint8))",
+           "return (sums, np.clip(0, found, 255).astype(np.uint8))",
+           because="np.clip takes the larger of its first two, then the smaller with the third")

@@ -175,9 +175,8 @@ class ToSmallFloat(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         wanted = case.expected
-        right = isinstance(got, np.ndarray) and (got.shape, got.dtype) == (wanted.shape,
-                                                                           wanted.dtype)  # fmt: skip
-        if right and (got != wanted).any():
+        alike = isinstance(got, np.ndarray) and got.shape == wanted.shape
+        if alike and got.dtype == wanted.dtype and (got != wanted).any():
             place = int(np.flatnonzero(got != wanted)[0])
             width = 1 + case.args[1] + case.args[2]
             report.expect(
