@@ -165,7 +165,7 @@ class ToSmallFloat(Function):
                       least * 0.49, least * 1e-4, 1e-42],
             "large": [largest, largest + gap * 0.3, largest + gap * 0.49, largest + gap * 0.51,
                       largest + gap, largest * 1.7, largest * 2.5, largest * 70, 1e30, np.inf,
-                      np.inf, largest - gap * 0.3],
+                      np.inf, largest - gap * 0.3, largest / 2],
             "double": [*fine * (1 + 2.0**-12), *fine * (1 - 2.0**-12)],
         }  # fmt: skip
 
