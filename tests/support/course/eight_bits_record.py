@@ -22,7 +22,7 @@ from vklab_labs.lab_14 import codes_networks, int8_pairs, small_floats
 
 RECORD = PROJECT / "data" / "recorded" / "eight_bits.json"
 METHODS = ("min-max", "percentile", "entropy")
-COMMAND = "python tests/support/course/eight_bits_record.py"
+COMMAND = "PYTHONPATH=.:labs/engine:tests python tests/support/course/eight_bits_record.py"
 
 
 def changed_classes() -> dict[str, list[int]]:
