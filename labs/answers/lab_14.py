@@ -41,6 +41,17 @@ for words, decision in (
 
 
 @wrong("14-1", says="the step")
+def empty_before_it_is_widened(low, high, bits, signed):
+    return (1.0, 0) if low == high else _scaler()(low, high, bits, signed)
+
+
+@wrong("14-1", says="the step")
+def in_float32(low, high, bits, signed):
+    step, zero = _scaler()(low, high, bits, signed)
+    return float(np.float32(step)), zero
+
+
+@wrong("14-1", says="the step")
 def symmetric(low, high, bits, signed):
     largest = max(-low, high)
     return largest / (2 ** (bits - 1) - 1), 0 if signed else 2 ** (bits - 1)
@@ -89,6 +100,29 @@ for words, decision in (
     wrong("14-2", says=words)(_floater(**decision))
 wrong("14-2", says="expected dtype uint8, got int64")(
     lambda x, *bits: _floater()(x, *bits).astype(np.int64))
+
+
+def _by_bits(carry=True, half=True):
+    """Return an answer to 14-2 that keeps the upper bits of the mantissa of float64."""
+    def to_small_float(x, exponent_bits, mantissa_bits):
+        numbers = _formats((exponent_bits, mantissa_bits))
+        fraction, power = np.frexp(np.minimum(np.abs(x).astype(np.float64), numbers[-1]))
+        normal = np.abs(x) >= numbers[2**mantissa_bits]
+        steps = fraction * 2 ** (mantissa_bits + 1)
+        steps = (np.rint if half else np.floor)(steps).astype(int)
+        bias = 2 ** (exponent_bits - 1) - 1
+        if not carry:  # the exponent stays, the mantissa begins again
+            steps = 2**mantissa_bits + steps % 2**mantissa_bits
+        codes = (power + bias - 2) * 2**mantissa_bits + steps
+        codes = np.minimum(codes, len(numbers) - 1)
+        small = np.rint(np.abs(x) / numbers[1]).clip(0, 2**mantissa_bits)
+        return (np.where(normal, codes, small) + np.signbit(x) * len(numbers)).astype(np.uint8)
+
+    return to_small_float
+
+
+wrong("14-2", says="expected the code")(_by_bits(carry=False))
+wrong("14-2", says="expected the code")(_by_bits(half=False))
 
 
 @wrong("14-2", says="expected the code")

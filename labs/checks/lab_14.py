@@ -153,13 +153,15 @@ class ToSmallFloat(Function):
         near = numbers[:-1] + gaps * random.choice([0.15, 0.3, 0.42, 0.58, 0.7, 0.9], len(gaps))
         above = np.arange(normal, len(gaps))
         some = random.choice(above, min(30, len(above)), replace=False)
+        tops = random.permutation(above[above % normal == normal - 1])[:5]  # carries begin here
+        some = np.append(some, tops)
         largest, gap = numbers[-1], gaps[-1]
         least = numbers[1]
         # float16 has 11 bits for its normal numbers: it moves these by less than half a step.
         fine = middles[above][middles[above] >= 2.0**-14]
         fine = random.choice(fine, min(30, len(fine)), replace=False)
         return {
-            "values": [*near[some], *numbers[some]],
+            "values": [*near[some], *numbers[some], *numbers[tops] + gaps[tops] * 0.7],
             "ties": middles[some],
             "small": [0, 0, *numbers[1:normal], *near[:normal], *middles[:normal], least * 0.51,
                       least * 0.49, least * 1e-4, 1e-42],

@@ -245,7 +245,7 @@ def test_the_shares_of_wrong_sums_come_out_again(record):
 
 def test_the_decibels_come_out_again(record):
     found = eight_bits_record.decibels()
-    recorded = record["decibels_of_int8_by_filter_int8_e4m3_e5m2"]
+    recorded = record["decibels_of_int8_by_filter_int8_e4m3_e5m2_e4m3_scaled"]
     assert found.keys() == recorded.keys()
     for name, row in found.items():
         assert row == pytest.approx(recorded[name], abs=0.2)

@@ -19,7 +19,7 @@ __all__ = ["CALIBRATION", "SHOWN", "Layer", "classes", "codes_of", "digits", "fo
 
 EPSILON = 1e-3  # of the normalisations
 CALIBRATION = 256  # training images that tell the ranges
-SHOWN = "layers.3.layers.2"  # the layer whose input lab 14 draws
+SHOWN = "layers.4.layers.0"  # the layer whose input lab 14 draws
 ScaleAndZero = Callable[[float, float, int, bool], tuple[float, int]]
 See = Callable[[str, np.ndarray], np.ndarray]
 

@@ -124,16 +124,16 @@ def draw_nodes() -> Picture:
     chain = (("Quantize", "blue"), ("Dequantize", "blue"), ("Conv", "grey"), ("Relu", "grey"),
              ("Quantize", "blue"))  # fmt: skip
     for n, (words, colour) in enumerate(chain):
-        page.box((10 + 142 * n, 30, 104, 30), words, colour)
+        page.box((10 + 146 * n, 30, 88, 30), words, colour)
         if n:
             kind = "codes" if n == 1 else "float"
-            page.arrow((114 + 142 * n - 142, 45), (8 + 142 * n, 45), kind)
-    page.box((152, 72, 104, 30), "Dequantize", "orange").note((146, 92), "weights", anchor="end")
-    page.arrow((258, 86), (318, 62))
+            page.arrow((98 + 146 * n - 146, 45), (8 + 146 * n, 45), kind)
+    page.box((156, 72, 88, 30), "Dequantize", "orange").note((150, 92), "weights", anchor="end")
+    page.arrow((246, 86), (322, 62))
     page.note((6, 132), "after fusion: one integer product", bold=True)
-    page.box((10, 142, 104, 30), "Quantize", "blue")
-    page.arrow((114, 157), (150, 157), "codes")
-    page.box((152, 142, 530, 30),
+    page.box((10, 142, 88, 30), "Quantize", "blue")
+    page.arrow((98, 157), (154, 157), "codes")
+    page.box((156, 142, 526, 30),
              "int8 product, int32 sums, steps and zero points, Relu, codes", "green")  # fmt: skip
     return page.picture(
         "In the file, a value is quantised and dequantised before a float32 convolution, its "
@@ -155,10 +155,9 @@ def draw_pairs() -> Picture:
         page.box((left + 28, 66, 120, 28), "int16", "orange", bold=True)
         page.arrow((left + 148, 80), (448 if pair else left + 218, 80))
     page.box((450, 66, 120, 28), "int32 sum", "green", bold=True)
-    page.note((420, 26), "255 x 127 + 255 x 127 = 64,770\nlargest int16: 32,767")
+    page.note((420, 26), "int16: from -32,768 to 32,767")
     return page.picture(
-        "Two neighbouring products are added in int16, then all pairs are added in int32. Two "
-        "products of 255 and 127 add up to 64,770, and the largest int16 is 32,767.",
+        "Two neighbouring products are added in int16, then all pairs are added in int32.",
         "An instruction that adds pairs of products in 16 bits before the sum in 32 bits.",
     )
 
@@ -174,27 +173,26 @@ def draw_histogram(histogram: Histogram, step: float, zero: int, bits: int,
         bits: width of the codes.
         caption: the line below.
     """
-    page, bars = Diagram(700, 176), 128
+    page, bars, left, wide = Diagram(720, 184), 128, 20, 680
     counts = histogram.counts.reshape(bars, -1).sum(axis=1)
     heights = np.sqrt(counts / max(int(counts.max()), 1)) * 110
-    width = 680 / bars
+    width = wide / bars
     for n in np.flatnonzero(counts):
-        page.box((10 + width * n, 120 - heights[n], width - 1, heights[n]), "", "blue", shade=0.6)
-    unit = 680 / (2 * histogram.limit)
-    page.line((10, 120), (690, 120))
+        page.box((left + width * n, 120 - heights[n], width - 1, heights[n]), "", "blue", shade=0.6)
+    page.line((left, 120), (left + wide, 120))
     for code in range(1 << bits):
-        x = 10 + ((code - zero) * step + histogram.limit) * unit
-        if 0 <= x <= 700:
-            page.line((x, 122), (x, 136))
-            if code in (0, zero, (1 << bits) - 1):
-                page.note((x, 150), f"code {code}", anchor="middle", bold=code == zero)
-    page.note((10, 170), f"{-histogram.limit:.3g}")
-    page.note((690, 170), f"{histogram.limit:.3g}", anchor="end")
-    page.note((350, 170), "number", anchor="middle")
+        x = left + ((code - zero) * step / histogram.limit + 1) * wide / 2
+        if 0 <= x <= 720:
+            page.line((x, 122), (x, 134))
+            page.note((x, 148), f"{code}", anchor="middle", bold=code == zero)
+    page.note((left, 166), f"{-histogram.limit:.3g}")
+    page.note((left + wide, 166), f"{histogram.limit:.3g}", anchor="end")
+    page.note((left + wide / 2, 166), "0", anchor="middle")
+    page.note((left, 181), "upper row: codes; lower row: numbers", size=11)
     low, high = -zero * step, ((1 << bits) - 1 - zero) * step
     return page.picture(
         f"A histogram of {counts.sum()} numbers from {histogram.low:.3g} to {histogram.high:.3g}, "
-        f"with one high bar near 0. {1 << bits} codes with a step of {step:.3g} reach from "
+        f"most of them near 0. {1 << bits} codes with a step of {step:.3g} reach from "
         f"{low:.3g} to {high:.3g} ({BINS} bins were counted, the bars join them).",
         caption,
     )
@@ -233,12 +231,14 @@ def draw_differences(ours: np.ndarray, wanted: np.ndarray, caption: str) -> Pict
         caption: the line below.
     """
     high, wide = wanted.shape
-    page = Diagram(720, 24 * high + 28)
+    page = Diagram(16 + 35 * wide, 24 * high + 28)
     differences = ours.astype(int) - wanted.astype(int)
     for (row, column), far in np.ndenumerate(differences):
         colour = "green" if not far else "yellow" if abs(far) == 1 else "red"
-        page.box((8 + 36 * column, 6 + 24 * row, 34, 22), str(ours[row, column]), colour)
-    page.note((8, 24 * high + 22), "green: the same code; yellow: a neighbour; red: further away")
+        page.box((8 + 35 * column, 6 + 24 * row, 33, 22), str(ours[row, column]), colour,
+                 dashed=bool(far), bold=bool(far))  # fmt: skip
+    page.note((8, 24 * high + 22), "green: the same code; dashed: another one, yellow for a "
+              "neighbour, red for further away", size=11)  # fmt: skip
     near = int((np.abs(differences) == 1).sum())
     same = int((differences == 0).sum())
     return page.picture(
