@@ -46,7 +46,7 @@ def empty_before_it_is_widened(low, high, bits, signed):
 
 
 @wrong("14-1", says="the step")
-def in_float32(low, high, bits, signed):
+def step_in_float32(low, high, bits, signed):
     step, zero = _scaler()(low, high, bits, signed)
     return float(np.float32(step)), zero
 

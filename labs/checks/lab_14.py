@@ -275,8 +275,8 @@ NETWORKS = (
     "The GPU multiplies int8",
     "A controller reads voltages from 0 to 3.3. Each layer ends in a Clip to fixed limits. There "
     "is no picture, no log, no sample. Its chip has integer arithmetic only",
-    "A classifier of letters, Linear and Relu, in batches of 64. The customer may not hand out a "
-    "letter before delivery. The CPU multiplies int8",
+    "A classifier of e-mails, Linear and Relu, in batches of 64. The customer may not hand out one "
+    "mail before delivery. The CPU multiplies int8",
     "Sound, Linear and Relu, in batches on a CPU that multiplies int8. 300 recordings are there, "
     "but one batch may be a thousand times louder than the next",
     "A chat for one person: one token at a time on a laptop's GPU. Loading 7 billion float16 "

@@ -303,7 +303,7 @@ for words, made in (
     print(f"{words:28} depth {depth:3}: {share:4.0%} of the sums are wrong")
 
 # %% [markdown] id="l14-foundr" vklab={"says": ["21%", "99%", " 0%"]}
-# The line with `.clip(-32768, 32767)` is the planted bug; in the real instruction it is part of the design. The first two layers stand behind a Relu6: 0 has code 0, and many codes are 0 or small. The third one stands behind a sum, with numbers on both sides of 0. There 0 has code 127, and the codes are large. So one layer in five sums is wrong, and no test of the other layers tells.
+# The line with `.clip(-32768, 32767)` is the planted bug; in the real instruction it is part of the design. The first two layers stand behind a Relu6: 0 has code 0, and many codes are 0 or small. The third one stands behind a layer without Relu6, so its input has numbers on both sides of 0. There 0 has code 127, and the codes are large. So one layer in five sums is wrong, and no test of the other layers tells.
 #
 # ONNX Runtime's documentation names the cure: `reduce_range`, weights of 7 bits. vklab asks for it where it compares itself with ONNX Runtime, if the processor may saturate:
 
