@@ -102,27 +102,29 @@ wrong("14-2", says="expected dtype uint8, got int64")(
     lambda x, *bits: _floater()(x, *bits).astype(np.int64))
 
 
-def _by_bits(carry=True, half=True):
+def _by_bits(carry=True, nearest=np.rint, clip=True):
     """Return an answer to 14-2 that keeps the upper bits of the mantissa of float64."""
     def to_small_float(x, exponent_bits, mantissa_bits):
         numbers = _formats((exponent_bits, mantissa_bits))
-        fraction, power = np.frexp(np.minimum(np.abs(x).astype(np.float64), numbers[-1]))
+        size = np.minimum(np.abs(x).astype(np.float64), numbers[-1] if clip else 1e38)
+        fraction, power = np.frexp(size)
         normal = np.abs(x) >= numbers[2**mantissa_bits]
-        steps = fraction * 2 ** (mantissa_bits + 1)
-        steps = (np.rint if half else np.floor)(steps).astype(int)
+        steps = nearest(fraction * 2 ** (mantissa_bits + 1)).astype(int)
         bias = 2 ** (exponent_bits - 1) - 1
         if not carry:  # the exponent stays, the mantissa begins again
             steps = 2**mantissa_bits + steps % 2**mantissa_bits
         codes = (power + bias - 2) * 2**mantissa_bits + steps
-        codes = np.minimum(codes, len(numbers) - 1)
-        small = np.rint(np.abs(x) / numbers[1]).clip(0, 2**mantissa_bits)
+        codes = np.minimum(codes, len(numbers) - 1) if clip else codes % len(numbers)
+        small = nearest(np.abs(x) / numbers[1]).clip(0, 2**mantissa_bits)
         return (np.where(normal, codes, small) + np.signbit(x) * len(numbers)).astype(np.uint8)
 
     return to_small_float
 
 
 wrong("14-2", says="expected the code")(_by_bits(carry=False))
-wrong("14-2", says="expected the code")(_by_bits(half=False))
+for nearest_one in (np.floor, lambda steps: np.floor(steps + 0.5), np.ceil):
+    wrong("14-2", says="expected the code")(_by_bits(nearest=nearest_one))
+wrong("14-2", says="expected the code")(_by_bits(clip=False))
 
 
 @wrong("14-2", says="expected the code")
