@@ -1,8 +1,9 @@
-"""Make two Core ML packages, so that tests and labs have them without coremltools.
+"""Make Core ML packages, so that tests and labs have them without coremltools.
 
     python data/make_packages.py
 
-Needs coremltools and torch: macOS, or Linux x86-64. Takes about half a minute.
+Needs coremltools and torch: macOS, or Linux x86-64. Takes about half a minute. Two packages have
+the names of their models; the six of lab 15 in `packages/unnamed` have numbers.
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ PACKAGES = {
     "mini_classifier": options.Options(target="iOS16"),
     "text_classifier": options.Options(target="iOS17"),
 }
+MINI, TEXT = PACKAGES
+NETWORK = options.Options(kind="neuralnetwork", precision="float32")
+PLAIN = options.Options(precision="float32", target="iOS15")
+WIDE = options.Options(precision="float32", target="iOS17", weights="int8")
+# What lab 15 asks its readers to find out: by file, the model and its conversion.
+UNNAMED = {
+    "p1.mlmodel": (MINI, NETWORK),
+    "p2.mlpackage": (MINI, PLAIN),
+    "p3.mlpackage": (MINI, WIDE),
+    "p4.mlpackage": (MINI, options.Options(target="iOS16", weights="palette")),
+    "p5.mlpackage": (TEXT, options.Options(target="iOS17", weights="int8")),
+    "p6.mlpackage": (TEXT, options.Options(target="iOS18", weights="palette")),
+}
 
 
 def fix_identifiers(package: Path) -> None:
@@ -38,20 +52,27 @@ def fix_identifiers(package: Path) -> None:
     path.write_bytes((json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode())
 
 
-def main() -> None:
-    """Write the packages and the checksums of their files; print sizes."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, chosen in PACKAGES.items():
-        module, examples = models.MODELS[name](1)
-        package = FOLDER / f"{name}.mlpackage"
-        convert.convert(module, examples, package, chosen)
+def make(model: str, package: Path, chosen: options.Options) -> None:
+    """Convert a model of `models.MODELS`, and write the package and the checksums of its files."""
+    module, examples = models.MODELS[model](1)
+    convert.convert(module, examples, package, chosen)
+    if package.is_dir():
         (package / "executorch_debug_handle_mapping.json").unlink(missing_ok=True)
         fix_identifiers(package)
-        files = sorted(path for path in package.rglob("*") if path.is_file())
-        for path in files:
-            path.chmod(0o644)
-        checksums.update(*(path.relative_to(checksums.DATA).as_posix() for path in files))
-        print(f"{package.name}  {sum(path.stat().st_size for path in files)} bytes")
+    files = sorted(path for path in (package, *package.rglob("*")) if path.is_file())
+    for path in files:
+        path.chmod(0o644)
+    checksums.update(*(path.relative_to(checksums.DATA).as_posix() for path in files))
+    print(f"{package.name}  {sum(path.stat().st_size for path in files)} bytes")
+
+
+def main() -> None:
+    """Write all packages; print sizes."""
+    (FOLDER / "unnamed").mkdir(parents=True, exist_ok=True)
+    for name, chosen in PACKAGES.items():
+        make(name, FOLDER / f"{name}.mlpackage", chosen)
+    for file, (name, chosen) in UNNAMED.items():
+        make(name, FOLDER / "unnamed" / file, chosen)
 
 
 if __name__ == "__main__":

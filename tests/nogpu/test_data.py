@@ -26,6 +26,10 @@ FILES = ["block_cases.npz", "course.txt.xz", "digits.npz", "digits_cnn.onnx",
          *(f"packages/{name}.mlpackage/{file}" for name in ("mini_classifier", "text_classifier")
            for file in ("Data/com.apple.CoreML/model.mlmodel",
                         "Data/com.apple.CoreML/weights/weight.bin", "Manifest.json")),
+         "packages/unnamed/p1.mlmodel",
+         *(f"packages/unnamed/p{n}.mlpackage/{file}" for n in range(2, 7)
+           for file in ("Data/com.apple.CoreML/model.mlmodel",
+                        "Data/com.apple.CoreML/weights/weight.bin", "Manifest.json")),
          "resnet18_statistics.npz", "text_classifier.npz"]  # fmt: skip
 
 
@@ -74,6 +78,11 @@ def test_readme_quotes_the_files_as_they_are():
         else:
             device = json.loads(record.read_text("utf-8"))["device"]
         assert f"| `recorded/{record.name}` | {device}" in readme, record.name
+
+
+def test_packages_stay_small():
+    files = [path for path in (DATA / "packages").rglob("*") if path.is_file()]
+    assert len(files) == 22 and sum(path.stat().st_size for path in files) < 3_000_000
 
 
 @pytest.mark.parametrize("harm", ["changed", "missing"])

@@ -13,11 +13,11 @@ FOLDER = PROJECT / "data"
 
 
 def data(name: str) -> Path:
-    """Return the path of a file in `data/` of a release or of the project, from any folder."""
+    """Return the path of a file or folder in `data/` of a release or of the project."""
     released = labs_folder().parent / "data" / name
     path = FOLDER / name
-    if released.is_file() or path.is_file():
-        return released if released.is_file() else path
+    if released.exists() or path.exists():
+        return released if released.exists() else path
     if not FOLDER.is_dir():
         raise SetupError(
             "the labs and their data are in the source tree only",

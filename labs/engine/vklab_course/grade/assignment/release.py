@@ -162,7 +162,7 @@ def _definitions(lab: Lab, variants: dict[str, int]) -> str:
 
 
 def _copy_data(folder: Path) -> None:
-    """Copy the data files that the texts of a release name."""
+    """Copy the data files and folders that the texts of a release name."""
     texts = [text for _, text in texts_of(folder)]
     named = {name for text in texts for name in DATA.findall(text)}
     if any(map(GRAPHS.search, texts)):
@@ -172,14 +172,15 @@ def _copy_data(folder: Path) -> None:
             (
                 home / name
                 for home in (places.labs_folder().parent / "data", places.PROJECT / "data")
-                if (home / name).is_file()
+                if (home / name).exists()
             ),
             None,
         )
         if source is not None:
             target = folder / "data" / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            copy = shutil.copytree if source.is_dir() else shutil.copyfile
+            copy(source, target)
 
 
 def texts_of(folder: Path) -> list[tuple[str, str]]:
