@@ -124,7 +124,8 @@ def clue_lines(facts: Mapping[str, Facts]) -> str:
         lines += [
             f"{letter}: specification {each.specification}, {each.size_bytes:,} bytes",
             f"   input {given}; output {', '.join(each.outputs)}; casts: {each.casts}",
-            f"   {holds}: " + ", ".join(f"{count} {kind}" for kind, count in each.operators.items()),
+            f"   {holds}: "
+            + ", ".join(f"{count} {kind}" for kind, count in each.operators.items()),
         ]
     return "\n".join(lines)
 
