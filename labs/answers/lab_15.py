@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from vklab_course.author.answers import alternative, equivalent, wrong
+from vklab_course.author.answers import alternative, wrong
 from vklab_labs.lab_15 import packages, shapes
 
 
@@ -84,7 +84,8 @@ def _pooling(first, end, weight=None):
     return pooling_matrix
 
 
-alternative("15-2")(_pooling(lambda i, s, b: i * s // b, lambda i, s, b: ((i + 1) * s + b - 1) // b))
+alternative("15-2")(
+    _pooling(lambda i, s, b: i * s // b, lambda i, s, b: ((i + 1) * s + b - 1) // b))
 for decision in (
     (lambda i, s, b: i * (s // b), lambda i, s, b: (i + 1) * (s // b)),  # equal windows
     (lambda i, s, b: i * (s // b), lambda i, s, b: s if i == b - 1 else (i + 1) * (s // b)),

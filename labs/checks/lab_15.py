@@ -381,8 +381,10 @@ MARGIN = 1.01  # every natural answer is this much above the optimum
     extra=True,
 )
 class ChooseShapes(Function):
-    parts = {"better": ("less padding than equal steps, halves and quantiles", 2),
-             "best": ("less padding than greedy choices and exchanges, up to the least", 3)}  # fmt: skip
+    parts = {
+        "better": ("less padding than equal steps, halves and quantiles", 2),
+        "best": ("less padding than greedy choices and exchanges, up to the least", 3),
+    }
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         few = [int(size) for size in random.choice([5, 9, 30], 60)]

@@ -1,6 +1,6 @@
 """Conversions to Core ML on Linux, executed by vklab: what lab 15 records, and measures again.
 
-    PYTHONPATH=.:labs/engine python3 -P labs/lib/lab_15/conversions.py data/recorded/coreml_linux.json
+    PYTHONPATH=.:labs/engine python3 -P labs/lib/lab_15/conversions.py FILE
 
 Needs coremltools and PyTorch. Nothing here is timed.
 """
@@ -27,8 +27,8 @@ from vklab.errors import ModelError
 from vklab_course import data
 from vklab_labs.lab_15 import packages
 
-__all__ = ["EPSILONS", "FORMS", "MIXES", "converted", "epsilons", "equal_bits", "flexible",
-           "held_out", "mixed", "record", "table"]  # fmt: skip
+__all__ = ["EPSILONS", "FORMS", "MIXES", "both_frontends", "converted", "epsilons", "equal_bits",
+           "flexible", "held_out", "mixed", "record", "table"]  # fmt: skip
 
 COMMAND = (
     "PYTHONPATH=.:labs/engine python3 -P labs/lib/lab_15/conversions.py "
@@ -105,6 +105,17 @@ def _with_constants(path: Path) -> int:
     return sum(packages.page_counts(packages.as_data(path)).values())
 
 
+def _both(name: str, folder: Path) -> tuple[dict[str, Path], bool]:
+    """Return the package of each frontend, and whether vklab computes the same bits from both."""
+    _, (example,) = models.MODELS[name](1)
+    paths = {
+        each: converted(name, options.Options(frontend=each), folder, f"{name}_{each}")
+        for each in options.FRONTENDS
+    }
+    bits = {packages.run_package(path, example.numpy()).tobytes() for path in paths.values()}
+    return paths, len(bits) == 1
+
+
 def equal_bits(name: str, folder: Path) -> bool:
     """Tell whether the packages of both frontends give the same bits when vklab executes them.
 
@@ -112,15 +123,24 @@ def equal_bits(name: str, folder: Path) -> bool:
         name: the model, a key of `models.MODELS`.
         folder: where to write the packages.
     """
-    _, (example,) = models.MODELS[name](1)
-    made = [
-        packages.run_package(
-            converted(name, options.Options(frontend=each), folder, f"{name}_{each}"),
-            example.numpy(),
-        )
-        for each in options.FRONTENDS
+    return _both(name, folder)[1]
+
+
+def both_frontends(name: str) -> list[str]:
+    """Convert a model by both frontends, execute both packages, and return what came out.
+
+    Args:
+        name: the model, a key of `models.MODELS`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths, is_equal = _both(name, Path(folder))
+        found = {each: inspect.inspect(path) for each, path in paths.items()}
+    lines = [
+        f"{each}: {facts.kind}, {facts.size_bytes / 1e3:.0f} KB, "
+        f"{sum(facts.operators.values())} operators"
+        for each, facts in found.items()
     ]
-    return made[0].tobytes() == made[1].tobytes()
+    return [*lines, f"equal bits in vklab: {is_equal}"]
 
 
 def held_out() -> dict[str, Any]:
@@ -169,7 +189,8 @@ def mixed(folder: Path, texts: int = TEXTS) -> dict[str, dict[str, float]]:
 def epsilons(folder: Path) -> dict[str, dict[str, float]]:
     """Return what float16 packages store for epsilons of LayerNorm, and their errors.
 
-    Rows of 64 numbers: `ordinary` with a spread of 1, `flat` with a spread of 1e-3.
+    Rows of 64 numbers: `ordinary` with a spread of 1, `flat` with a spread of 1e-3. The last entry
+    is a package in float32.
 
     Args:
         folder: where to write the packages.
@@ -180,17 +201,19 @@ def epsilons(folder: Path) -> dict[str, dict[str, float]]:
     spread = {"ordinary": 1.0, "flat": 1e-3}
     rows = random.standard_normal((32, 64)).astype(np.float32)
     found = {}
-    for number, epsilon in enumerate(EPSILONS):
+    for number, epsilon in enumerate((*EPSILONS, EPSILONS[-1])):
+        is_wide = number == len(EPSILONS)
         module = torch.nn.LayerNorm(64, eps=epsilon, elementwise_affine=False).eval()
         path = folder / f"norm_{number}.mlpackage"
         example = torch.from_numpy(rows[:1])
-        convert.convert(module, (example,), path, options.Options(target="iOS16"))
+        form = options.Options(target="iOS16", precision="float32" if is_wide else "float16")
+        convert.convert(module, (example,), path, form)
         entry = {"stored": _stored_epsilon(path)}
         for name, scale in spread.items():
             given = (rows * np.float32(scale)).astype(np.float16).astype(np.float32)
             truth = module.double()(torch.from_numpy(given).double()).numpy()
             entry[name] = float(np.abs(packages.run_package(path, given) - truth).max())
-        found[f"{epsilon:g}"] = entry
+        found[f"{epsilon:g}" + ", float32" * is_wide] = entry
     return found
 
 

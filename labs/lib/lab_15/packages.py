@@ -121,11 +121,11 @@ def clue_lines(facts: Mapping[str, Facts]) -> str:
     for letter, each in facts.items():
         given = ", ".join(f"{name} {dtype}" for name, dtype in each.inputs.items())
         holds = "layers" if each.layers else "operators"
+        kinds = ", ".join(f"{count} {kind}" for kind, count in each.operators.items())
         lines += [
             f"{letter}: specification {each.specification}, {each.size_bytes:,} bytes",
             f"   input {given}; output {', '.join(each.outputs)}; casts: {each.casts}",
-            f"   {holds}: "
-            + ", ".join(f"{count} {kind}" for kind, count in each.operators.items()),
+            f"   {holds}: {kinds}",
         ]
     return "\n".join(lines)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import lzma
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 __all__ = ["KINDS", "draw_sizes", "equal_steps", "exchanges", "fault_of", "greedy", "halves",
-           "naturals", "padding", "quantiles"]  # fmt: skip
+           "naturals", "padding", "quantiles", "sentence_lengths"]  # fmt: skip
 
 KINDS = ("log-normal", "two humps", "geometric")
 LONGEST = 256
@@ -32,6 +35,19 @@ def draw_sizes(random: np.random.Generator, kind: str) -> list[int]:
     else:
         drawn = random.geometric(random.uniform(0.02, 0.05), count).astype(np.float64)
     return [int(size) for size in np.clip(np.rint(drawn), 1, LONGEST)]
+
+
+def sentence_lengths(novels: Path, count: int) -> list[int]:
+    """Return the words of each of some sentences, taken evenly from the novels; 128 at most.
+
+    Args:
+        novels: the file of the novels.
+        count: the number of sentences.
+    """
+    text = lzma.decompress(novels.read_bytes()).decode("utf-8")
+    sizes = [len(each.split()) for each in re.split(r"[.!?]+\s", text)]
+    fit = [size for size in sizes if 1 <= size <= 128]
+    return fit[:: len(fit) // count][:count]
 
 
 def fault_of(sizes: Sequence[int], most: int, shapes: object) -> str:
