@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from vklab_course.author.answers import alternative, wrong
+from vklab_course.author.answers import alternative, equivalent, wrong
 from vklab_labs.lab_15 import packages, shapes
 
 
@@ -206,3 +206,11 @@ wrong("15-5", says="is not sorted")(lambda sizes, most: sorted(set(sizes))[::-1]
 wrong("15-5", says="holds the longest input")(lambda sizes, most: sorted(set(sizes))[:most])
 wrong("15-5", says="is no whole number")(lambda sizes, most: [float(max(sizes))])
 wrong("15-5", says="expected a list of lengths")(lambda sizes, most: max(sizes))
+
+for start in ("1", "-1"):
+    equivalent("15-5", "best = {0: (0, ())}", f"best = {{0: ({start}, ())}}",
+               because="each list begins there once, so all costs change by the same number")
+LONGER = ("longer = {top: min(((padded + top * (held[top] - held[low]), (*below, top)) for low, "
+          "(padded, below) in best.items() if low < top)) for top in lengths}")  # fmt: skip
+equivalent("15-5", LONGER, LONGER.replace("low < top", "low <= top"),
+           because="a length twice holds no further input, and is not better")

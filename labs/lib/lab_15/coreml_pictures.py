@@ -10,6 +10,9 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vklab_course.picture import Picture
 from vklab_labs.lab_15.shapes import padding
 from vklab_labs.shared.diagram import Diagram
@@ -156,14 +159,16 @@ def draw_pooling(matrix: Any, caption: str) -> Picture:
     return page.picture(told, caption)
 
 
-def draw_margins(margins: Sequence[float], error: float, caption: str) -> Picture:
+def draw_margins(scores: NDArray[Any], error: float, caption: str) -> Picture:
     """Draw how many rows have which margin, and the border below which a class can flip.
 
     Args:
-        margins: the highest score of each row minus the second highest.
+        scores: [rows, classes].
         error: the largest error of a score.
         caption: the line below.
     """
+    second, first = np.partition(scores, [-2, -1], axis=1)[:, -2:].T
+    margins = (first - second).tolist()
     edges = [error * 2**power for power in range(-3, 11)]
     counts = collections.Counter(bisect.bisect(edges, margin) for margin in margins)
     top, page = max(counts.values(), default=1), Diagram(700, 190)
