@@ -103,7 +103,8 @@ class CountOperators(Function):
 
     def expected(self, case: Case) -> Any:
         (program,) = case.args
-        waiting, counts = [*program["functions"].values()], {}
+        waiting: list[Any] = [*program["functions"].values()]
+        counts: dict[str, int] = {}
         while waiting:
             for operation in waiting.pop()["operations"]:
                 kind = operation["type"]

@@ -99,10 +99,14 @@ def test_the_least_padding_is_that_of_all_lists(seed, lengths):
 
 def test_what_is_no_list_of_lengths_has_its_reason():
     for answer, words in (
-        ([], "holds the longest"), ([4], "holds the longest"), ([9, 5], "not sorted"),
-        ([1, 2, 9], "at most 2"), ([9.0], "no whole number"), ([True, 9], "no whole number"),
+        ([], "holds the longest"),
+        ([4], "holds the longest"),
+        ([9, 5], "not sorted"),
+        ([1, 2, 9], "at most 2"),
+        ([9.0], "no whole number"),
+        ([True, 9], "no whole number"),
         (9, "a list"),
-    ):  # fmt: skip
+    ):
         assert words in shapes.fault_of([5, 9], 2, answer)
     assert not shapes.fault_of([5, 9], 2, [5, 12])  # longer than any input: allowed, and wasteful
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vklab.apps.compare import models
-from vklab.apps.compare.coreml import convert, inspect, options
+from vklab.apps.compare.coreml import convert, inspect, options, program
 from vklab.errors import ModelError
 from vklab_course import data
 from vklab_labs.lab_15 import packages
@@ -55,6 +55,12 @@ MIXES: dict[str, Callable[[str], bool]] = {
 }
 EPSILONS = (1e-5, 1e-7, 1e-8, 1e-12)
 TEXTS = 300  # of the mixed programs
+
+
+def _tools() -> tuple[Any, Any]:
+    """Import coremltools and torch, in the order in which coremltools is silent."""
+    convert.load_converter()
+    return importlib.import_module("coremltools"), importlib.import_module("torch")
 
 
 def converted(name: str, form: options.Options, folder: Path, file: str = "made") -> Path:
@@ -160,13 +166,11 @@ def mixed(folder: Path, texts: int = TEXTS) -> dict[str, dict[str, float]]:
         folder: where to write the packages.
         texts: the number of texts of the error.
     """
-    convert.load_converter()
-    tools = importlib.import_module("coremltools")
-    torch = importlib.import_module("torch")
+    tools, torch = _tools()
     rows = packages.held_out_texts(data("novels.txt.xz"), data("text_classifier.npz"))[:texts]
     truth = packages.text_scores(rows, data("text_classifier.npz"))
     module, examples = models.text_classifier(1)
-    program = torch.export.export(module, examples).run_decompositions({})
+    exported = torch.export.export(module, examples).run_decompositions({})
     found = {}
     for number, (name, is_half) in enumerate(MIXES.items()):
 
@@ -174,7 +178,7 @@ def mixed(folder: Path, texts: int = TEXTS) -> dict[str, dict[str, float]]:
             return is_half(operator.op_type)
 
         made = tools.convert(
-            program,
+            exported,
             compute_precision=tools.transform.FP16ComputePrecision(op_selector=halves),
             skip_model_load=True,
         )
@@ -195,8 +199,7 @@ def epsilons(folder: Path) -> dict[str, dict[str, float]]:
     Args:
         folder: where to write the packages.
     """
-    convert.load_converter()
-    torch = importlib.import_module("torch")
+    _, torch = _tools()
     random = np.random.default_rng(0)
     spread = {"ordinary": 1.0, "flat": 1e-3}
     rows = random.standard_normal((32, 64)).astype(np.float32)
@@ -219,7 +222,7 @@ def epsilons(folder: Path) -> dict[str, dict[str, float]]:
 
 def _stored_epsilon(path: Path) -> float:
     """Return the epsilon that a package with one LayerNorm holds."""
-    graph = importlib.import_module("vklab.apps.compare.coreml.program").import_package(path)
+    graph = program.import_package(path)
     (node,) = (node for node in graph.nodes if node.op_type == "LayerNormalization")
     return float(node.attributes["epsilon"])
 
@@ -233,7 +236,7 @@ def flexible(folder: Path) -> dict[str, Any]:
     Args:
         folder: where to write the packages.
     """
-    convert.load_converter()
+    _tools()
     module, (example,) = models.mini_classifier(1)
     sizes, outside = (16, 24, 32, 64), (8, 65)
     kinds = {
@@ -261,7 +264,7 @@ def flexible(folder: Path) -> dict[str, Any]:
 
 
 def _truth(module: Any, given: NDArray[np.float32]) -> NDArray[np.float64]:
-    torch = importlib.import_module("torch")
+    _, torch = _tools()
     wide = module.double()(torch.from_numpy(given).double()).detach().numpy()
     module.float()
     return np.asarray(wide, np.float64)
@@ -269,7 +272,7 @@ def _truth(module: Any, given: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _refusals(module: Any, example: Any) -> dict[str, str]:
     """Return what coremltools alone says of three kinds of open sizes."""
-    tools, torch = map(importlib.import_module, ("coremltools", "torch"))
+    tools, torch = _tools()
     with torch.no_grad():
         trace = torch.jit.trace(module, (example,))
     bound, size = tools.RangeDim(16, 64), tools.RangeDim(16)

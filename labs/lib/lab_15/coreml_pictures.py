@@ -52,11 +52,15 @@ def draw_casts() -> Picture:
     """Draw one float16 program for two targets: with a cast at each end, and with one."""
     page = Diagram(700, 150)
     rows = (
-        ("target iOS 15", ("image\nfloat32", "cast", "conv ... linear\nfloat16", "cast",
-                           "logits\nfloat32")),
-        ("target iOS 16", ("image\nfloat32", "cast", "conv ... linear\nfloat16", "",
-                           "logits\nfloat16")),
-    )  # fmt: skip
+        (
+            "target iOS 15",
+            ("image\nfloat32", "cast", "conv ... linear\nfloat16", "cast", "logits\nfloat32"),
+        ),
+        (
+            "target iOS 16",
+            ("image\nfloat32", "cast", "conv ... linear\nfloat16", "", "logits\nfloat16"),
+        ),
+    )
     widths, colours = (92, 60, 150, 60, 92), ("grey", "orange", "blue", "orange", "grey")
     for row, (name, boxes) in enumerate(rows):
         x, y = 112, 14 + 70 * row
@@ -80,8 +84,12 @@ def draw_casts() -> Picture:
 def draw_units() -> Picture:
     """Draw which units each choice of compute units permits."""
     page = Diagram(700, 196)
-    choices = {"ALL": (1, 1, 1), "CPU_AND_GPU": (1, 1, 0), "CPU_AND_NE": (1, 0, 1),
-               "CPU_ONLY": (1, 0, 0)}  # fmt: skip
+    choices = {
+        "ALL": (1, 1, 1),
+        "CPU_AND_GPU": (1, 1, 0),
+        "CPU_AND_NE": (1, 0, 1),
+        "CPU_ONLY": (1, 0, 0),
+    }
     for n, unit in enumerate(("CPU", "GPU", "Neural Engine")):
         page.note((205 + 140 * n, 18), unit, anchor="middle", bold=True)
     for row, (name, permitted) in enumerate(choices.items()):

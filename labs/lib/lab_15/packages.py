@@ -37,7 +37,7 @@ SETS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What a package tells without running.
+    """Contents of a package, as far as they can be read without running it.
 
     Attributes:
         specification: the version of the specification.
