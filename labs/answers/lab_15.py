@@ -8,7 +8,7 @@ from vklab_course.author.answers import alternative, equivalent, wrong
 from vklab_labs.lab_15 import packages, shapes
 
 
-def _counter(left=("const",), deep=True, functions=lambda named: named.values(), nested=1,
+def _counter(left=("const",), deep=True, functions=lambda named: named.values(), levels=99,
              skips=lambda kind: False, once=False):  # fmt: skip
     """Return an answer to 15-1 in which one decision may be wrong."""
     def kinds(block, level=0):
@@ -16,7 +16,7 @@ def _counter(left=("const",), deep=True, functions=lambda named: named.values(),
             kind = operation["type"]
             if kind not in left and not skips(kind):
                 yield kind
-            inner = operation.get("blocks", []) if deep and level < nested * 9 else []
+            inner = operation.get("blocks", []) if deep and level < levels else []
             for each in inner[:1] if once else inner:
                 yield from kinds(each, level + 1)
 
@@ -52,6 +52,7 @@ for words, decision in (
     ("is not in your dictionary", {"left": ("const", "transpose")}),
     ("is not in your dictionary", {"left": ("const", "cond", "while_loop")}),
     ("operators of the type", {"once": True}),
+    ("is not in your dictionary", {"levels": 3}),
 ):
     wrong("15-1", says=words)(_counter(**decision))
 
@@ -147,6 +148,10 @@ for words, rule in (
     ("expected an array, bool", lambda scores, error: int((_margins(scores) < 2 * error).sum())),
 ):
     wrong("15-3", says=words)(rule)
+
+
+wrong("15-3", says="expected")(
+    lambda scores, error: np.diff(np.sort(scores, axis=1)).min(axis=1) < 2 * error)
 
 
 @wrong("15-3", says="expected")

@@ -20,6 +20,7 @@ SHIPPED = ("mini_classifier.mlpackage", "text_classifier.mlpackage", "unnamed/p3
            "unnamed/p6.mlpackage")  # fmt: skip
 TYPES = ("const", "const", "cast", "reshape", "transpose", "conv", "linear", "relu", "add",
          "constexpr_lut_to_dense", "layer_norm")  # fmt: skip
+EVERY = ("cast", "reshape", "transpose", "relu", "const")
 
 
 def _drawn_block(random: np.random.Generator, count: int, deep: int) -> dict[str, Any]:
@@ -47,11 +48,18 @@ def _block(*operations: Any) -> dict[str, Any]:
     return {"operations": made}
 
 
+def _nested(levels: int) -> dict[str, Any]:
+    """Return a block with a loop in it, whose body has a loop, and so on."""
+    body = _block("add", *EVERY)
+    for _ in range(levels):
+        body = _block(("while_loop", _block("less"), body), "relu")
+    return body
+
+
 def _main(block: dict[str, Any]) -> dict[str, Any]:
     return {"functions": {"main": block}}
 
 
-EVERY = ("cast", "reshape", "transpose", "relu", "const")
 DEEP = ("cond", _block("relu", ("while_loop", _block("const", "less"), _block("add", "cast"))),
         _block(*EVERY))  # fmt: skip
 
@@ -86,6 +94,7 @@ class CountOperators(Function):
             (_block(*EVERY, DEEP), "blocks in three levels"),
             (_block(DEEP, DEEP), "two operations with blocks"),
             (_block(("cond", _block("const"), _block())), "a block with constants alone"),
+            (_nested(4), "blocks in five levels"),
         ):
             yield Case("nested", (_main(block),), on=what)
         for _ in range(4):
@@ -256,11 +265,11 @@ WHY = {
         "Only the older kind holds layers.",
     ),
     "float16": (
-        "Its result is narrower than its input, and at least one cast is there.",
-        "The casts lead into 16 bits, and from target iOS 16 on none leads back.",
+        "Its result has 16 bits, although the caller hands over 32.",
+        "From target iOS 16 on, a program that computes in 16 bits returns them without a cast.",
     ),
     "float32": (
-        "Its result is as wide as its input, and no cast is there.",
+        "Its result has 32 bits, and nothing before it was cast to 16.",
         "Nothing in the program is narrower than 32 bits, but for stored weights.",
     ),
     "Core ML's choice": (
@@ -310,9 +319,10 @@ def _flat(answer: Any) -> dict[str, Any]:
 @exercise(
     "15-4",
     hints=(
-        "Two words of each row stand in the lists of the text: which version, which operators?",
-        "A dtype of an input says what a caller hands over. Which dtype says what the program "
-        "computes in?",
+        "The list above the exercise has the target of each version, and the operators that make "
+        "weights out of something shorter.",
+        "The dtype of an input says what a caller hands over, and casts of indices say nothing of "
+        "the arithmetic. Which dtype says what the program computes in?",
         "A NeuralNetwork names no precision.",
     ),
     variants=tuple({"set": name} for name in packages.SETS),

@@ -68,6 +68,7 @@ print(*(ran.value or [ran.message]), sep="\n")
 # %% id="l15-table" tags=["hide-input"]
 print("coremltools", RECORD["versions"]["coremltools"], "on", RECORD["device"], RECORD["date"])
 print(figures.table_lines(RECORD["table"]))
+print("both frontends give equal bits:", RECORD["equal_bits"])
 
 # %% [markdown] id="l15-tabler"
 # Read the table by columns.
@@ -78,7 +79,7 @@ print(figures.table_lines(RECORD["table"]))
 # * **operators**: without constants, and in brackets with them.
 #
 # ### Exercise 1 · Count operators
-# The page counts the operators of a package, too, and its largest number is always `const`. A **constant** is an operator in MIL: each weight, each stride, each axis is one. It computes nothing.
+# The page counts the operators of a package, too, and its largest number is `const`. A **constant** is an operator in MIL: each weight, each stride, each axis is one. It computes nothing.
 
 # %% [markdown] id="l15-e1t" vklab={"id": "15-1"}
 # A program, as plain data, has functions by name. Each is a **block**: `{"operations": [...]}`. An operation is `{"type": "relu"}`. Some have blocks of their own, in a list `"blocks"`: `cond` has one block for each of two cases, `while_loop` one for its condition and one for its body. These may have such operations again.
@@ -264,7 +265,7 @@ show("vklab.apps.compare.coreml.units.benchmark", at="for _ in range(runs)", lin
 #
 # * **Specification**: its version tells the oldest system. Version 4 is iOS 13, 5 is 14, 6 is 15, 7 is 16, 8 is 17, 9 is 18. (Each has its macOS: iOS 16 came with macOS 13.) coremltools writes it, whichever operators the program has; if an operator needs more, it raises the version.
 # * **constexpr**: an operator whose name begins so makes weights when the model is loaded. `constexpr_affine_dequantize` multiplies whole numbers of 8 bits by a scale; `constexpr_lut_to_dense` looks codes up in a table. A matrix of less than 2,048 weights stays as it is.
-# * **Casts and results** tell the arithmetic. The dtype of an *input* only tells what the caller hands over.
+# * **Results and casts**: a program in float16 returns float16 from target iOS 16 on; before, its last cast leads back. The dtype of an *input* only tells what the caller hands over, and casts to int16 belong to indices, not to the arithmetic.
 # * **Layers** have weights, and no dtype of their arithmetic: Core ML chooses, by the unit.
 #
 # ### Exercise 4 · What is in three unnamed packages?
@@ -364,7 +365,7 @@ for name, row in RECORD["epsilons"].items():
     print(f"epsilon {name:15} stored {row['stored']:.3g}: {row['ordinary']:.4f} {row['flat']:.4f}")
 
 # %% [markdown] id="l15-bugt"
-# The variance of an ordinary row is 1, and 6e-8 beside it is nothing. The variance of a flat row is 1e-6: there it is 6 %, and a result that should be 3 is off by 0.1. A constant row gives 0 either way. So a test with random inputs, with NaN or with constants passes. *Test with inputs as small as those of your users.* The repair: keep `layer_norm` in float32 (the last recorded row), or train with 1e-5.
+# The variance of an ordinary row is 1, and 6e-8 beside it is nothing. The variance of a flat row is 1e-6: there it is 6 %, and a result that should be 3 is off by 0.1. A constant row gives 0 either way. So a test with random rows or with constant rows passes, and no NaN warns. *Test with rows as flat as those of your users.* The repair: keep `layer_norm` in float32 (the last recorded row), or train with 1e-5.
 #
 # ### Claims, judged
 # | sentence | from | verdict |
@@ -372,17 +373,17 @@ for name, row in RECORD["epsilons"].items():
 # | *CoreML requires macOS. Skipping conversion* | the page, 1.2 | false: only Core ML's own prediction does |
 # | *CoreML ANE requires static input shapes - use ct.RangeDim* | the page, takeaways | contradicts itself: RangeDim makes shapes open. And this model would not convert |
 # | the Neural Engine is reached *indirectly through Metal shaders* | the page on runtimes | false: shaders run on a GPU. In Core ML's list of devices, the [GPU](https://developer.apple.com/documentation/coreml/mlgpucomputedevice) has a Metal device, the [Neural Engine](https://developer.apple.com/documentation/coreml/mlneuralenginecomputedevice) none |
-# | CPU_ONLY: *Deterministic*; CPU_AND_GPU: *good for dynamic shapes*; ANE: *best for transformers* | the page, 1.1 | open: the page has no measurement, and we have no Mac |
+# | CPU_ONLY: *Deterministic*; CPU_AND_GPU: *good for dynamic shapes*; ANE, *best for: fixed-shape inference, transformers* | the page, 1.1 | open: the page has no measurement, and we have no Mac |
 #
 # For open claims there are commands, and empty rows. Whoever has a Mac can fill them:
 #
 # | question | command | result |
 # |---|---|---|
-# | the time of each choice; the unit of each operator | `vklab coreml benchmark mini.mlpackage --plan` | |
+# | the time of each choice; the unit of each operator | `vklab coreml benchmark data/packages/mini_classifier.mlpackage --plan` | |
 # | do repeated runs give the same bits, CPU_ONLY and the others? | `vklab parity vklab.apps.compare.models:text_classifier --backends coreml` | |
 # | ResNet-18: from which batch on is the GPU faster? | `vklab coreml convert resnet18 -o batches.mlpackage --shape 1..32,3,64,64`, then `vklab parity vklab.apps.compare.models:resnet18 --package batches.mlpackage --backends coreml --batches 1,8,32` | |
 #
-# On Linux, the same commands say that Core ML is a part of macOS. Nothing is simulated.
+# On Linux, `benchmark` and `parity` say that Core ML is a part of macOS. Nothing is simulated.
 
 # %% [markdown] id="l15-recap"
 # ## Recap

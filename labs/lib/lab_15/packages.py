@@ -44,7 +44,7 @@ class Facts:
         layers: whether the file holds a list of layers, and no program.
         inputs: name and dtype of each input.
         outputs: the dtype of each output.
-        casts: the number of cast operators.
+        casts: the dtypes to which operators of the type cast lead, in their order.
         operators: the count of each operator, constants left out.
         size_bytes: bytes of all files.
     """
@@ -53,7 +53,7 @@ class Facts:
     layers: bool
     inputs: dict[str, str]
     outputs: tuple[str, ...]
-    casts: int
+    casts: tuple[str, ...]
     operators: dict[str, int]
     size_bytes: int
 
@@ -99,10 +99,27 @@ def facts_of(path: Path) -> Facts:
         found.kind == "neuralNetwork",
         {each.name: each.dtype for each in found.inputs},
         tuple(each.dtype for each in found.outputs),
-        found.operators.get("cast", 0),
+        _casts(path),
         found.operators,
         found.size_bytes,
     )
+
+
+def _casts(path: Path) -> tuple[str, ...]:
+    """Return the dtype of each cast in the outer blocks of a package; () for layers."""
+    found = []
+    for function in package.open_package(path).model.mlProgram.functions.values():
+        for block in function.block_specializations.values():
+            named = {
+                each.outputs[0].name: each.attributes["val"].immediateValue.tensor.strings.values
+                for each in block.operations
+                if each.type == "const"
+            }
+            for each in block.operations:
+                if each.type == "cast":
+                    (dtype,) = named[each.inputs["dtype"].arguments[0].name]
+                    found.append(str(dtype))
+    return tuple(found)
 
 
 def set_facts(name: str) -> dict[str, Facts]:
@@ -121,10 +138,11 @@ def clue_lines(facts: Mapping[str, Facts]) -> str:
     for letter, each in facts.items():
         given = ", ".join(f"{name} {dtype}" for name, dtype in each.inputs.items())
         holds = "layers" if each.layers else "operators"
+        casts = f"casts to {', '.join(each.casts)}" if each.casts else "no cast"
         kinds = ", ".join(f"{count} {kind}" for kind, count in each.operators.items())
         lines += [
             f"{letter}: specification {each.specification}, {each.size_bytes:,} bytes",
-            f"   input {given}; output {', '.join(each.outputs)}; casts: {each.casts}",
+            f"   input {given}; output {', '.join(each.outputs)}; {casts}",
             f"   {holds}: {kinds}",
         ]
     return "\n".join(lines)
