@@ -52,7 +52,7 @@ for words, decision in (
     ("is not in your dictionary", {"left": ("const", "transpose")}),
     ("is not in your dictionary", {"left": ("const", "cond", "while_loop")}),
     ("operators of the type", {"once": True}),
-    ("is not in your dictionary", {"levels": 3}),
+    ("on blocks in four levels", {"levels": 2}),
 ):
     wrong("15-1", says=words)(_counter(**decision))
 

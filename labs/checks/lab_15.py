@@ -94,7 +94,7 @@ class CountOperators(Function):
             (_block(*EVERY, DEEP), "blocks in three levels"),
             (_block(DEEP, DEEP), "two operations with blocks"),
             (_block(("cond", _block("const"), _block())), "a block with constants alone"),
-            (_nested(4), "blocks in five levels"),
+            (_nested(3), "blocks in four levels"),
         ):
             yield Case("nested", (_main(block),), on=what)
         for _ in range(4):
