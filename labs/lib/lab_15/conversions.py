@@ -72,10 +72,10 @@ def converted(name: str, form: options.Options, folder: Path, file: str = "made"
         folder: where to write the package.
         file: its name without ending.
     """
+    _tools()
     module, examples = models.MODELS[name](1)
     ending = "mlpackage" if form.kind == "mlprogram" else "mlmodel"
     path = folder / f"{file}.{ending}"
-    convert.load_converter()
     return convert.convert(module, examples, path, form, (models.INPUTS[name],))
 
 
@@ -113,6 +113,7 @@ def _with_constants(path: Path) -> int:
 
 def _both(name: str, folder: Path) -> tuple[dict[str, Path], bool]:
     """Return the package of each frontend, and whether vklab computes the same bits from both."""
+    _tools()
     _, (example,) = models.MODELS[name](1)
     paths = {
         each: converted(name, options.Options(frontend=each), folder, f"{name}_{each}")
