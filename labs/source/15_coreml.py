@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l15-title"
 # # Lab 15 · Core ML without a Mac
-# **What is in a package, what it costs, and what may go wrong on the way** · 65 minutes, 5 exercises, two of them extra
+# **What is in a package, what it costs, and what goes wrong on the way** · 65 minutes, 5 exercises, two of them extra
 #
 # *Lab 07*, the page that this course grew from, prints one line on Linux: *CoreML requires macOS. Skipping conversion*. Four cells do nothing then. So a wrong precision, a wrong target or a refused layer is found later, by somebody who has a Mac. Nearly all of it can be found here.
 #
@@ -74,7 +74,7 @@ print("both frontends give equal bits:", RECORD["equal_bits"])
 # Read the table by columns.
 #
 # * **KB**: float16 halves float32; `int8` and `palette` shorten the weights further. `palette` replaces each weight by a code of 4 bits into a table of 16 values.
-# * **error**: the largest error of a score, with vklab's arithmetic, against PyTorch in float64. ResNet-18 as a palette has an error as large as its scores. (Its weights are random: trained ones may be more patient.)
+# * **error**: the largest error of a score, with vklab's arithmetic, against PyTorch in float64. ResNet-18 as a palette has an error as large as its scores. (Its weights are drawn at random; those of a trained network can do better or worse.)
 # * **spec**: the version of the specification. It rises with the oldest system that you ask for.
 # * **operators**: without constants, and in brackets with them.
 #
@@ -192,7 +192,7 @@ for kind, errors in RECORD["flexible"]["errors"].items():
 figures.draw_casts()
 
 # %% [markdown] id="l15-3r"
-# In the table, the row *float16, iOS16* has one cast less, and its result is float16. Both columns are true of every model there.
+# In the table, the row *float16, iOS16* has one cast less, and its result is float16. This holds for all three models.
 #
 # What does float16 do to an *answer*? The page calls a difference of 1e-2 a pass. That number says nothing about the class: where two scores are 0.003 apart, an error of 0.006 may swap them; where they are 3 apart, it cannot. The **margin** of a row is its highest score minus its second highest.
 #
@@ -337,7 +337,7 @@ check("15-5", choose_shapes)
 
 # %% [markdown] id="l15-6t"
 # ## 6 · What would break this?
-# **LayerNorm** takes the mean from a row, and divides by `sqrt(variance + epsilon)`. The **epsilon** is there so that nothing is divided by 0. A trained network may have 1e-5; BERT has 1e-12. In a package in float16, the epsilon is a float16 constant.
+# **LayerNorm** subtracts the mean of a row, and divides by `sqrt(variance + epsilon)`. The **epsilon** is there so that nothing is divided by 0. A trained network may have 1e-5; BERT has 1e-12. In a package in float16, the epsilon is a float16 constant.
 #
 # What is stored for an epsilon of 1e-5, of 1e-8, of 1e-12: `"nearly the same"`, `"about 6e-8"` or `"0"`?
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from support.course.scored import drawn_cases
 from vklab.apps.compare.judging import flips
+from vklab_course import rows
 from vklab_course.author import trials
 from vklab_course.author.answers import answers_of
 from vklab_course.author.lab import find_lab
+from vklab_course.check import check_answer
 from vklab_course.data import data
 from vklab_course.definition.draw import draw
 from vklab_course.definition.judge import LocalAnswers, judge
@@ -174,18 +177,38 @@ def test_two_rules_of_thumb_fail_in_every_set(contents):
             assert judge(one, LocalAnswers(answer), cases).points <= 1
 
 
+def test_the_third_wrong_answer_gets_the_fact_of_its_first_wrong_word(contents, monkeypatch):
+    monkeypatch.setattr(rows, "_wrong", defaultdict(dict))
+    exercise, module, cases = contents
+    files = packages.SETS[exercise.params["set"]]
+    right = {letter: module.MADE[file] for letter, file in zip("PQR", files, strict=True)}
+    kind, target, precision, weights = right["Q"]
+    tries = [
+        {**right, "Q": (kind, target, precision, "int8")},
+        {**right, "Q": (kind, target, "float32", weights)},
+        {**right, "Q": (kind, "iOS15", precision, weights)},
+    ]
+    said = [check_answer(exercise, each, cases=cases).parts[0].message for each in tries]
+    assert said == ["not all right"] * 2 + [
+        "not all right. Row Q target: Its specification has version 7."
+    ]
+    assert check_answer(exercise, {"Q": "iOS16"}, cases=cases).points == 0
+    told = check_answer(exercise, right, cases=cases).messages
+    assert len(told) == 12 and told[0].startswith("P kind: ")
+
+
 def test_the_record_shows_what_the_text_says():
     assert all(RECORD["equal_bits"].values()) and len(RECORD["equal_bits"]) == 4
     table = RECORD["table"]
     assert set(table) == {"mini_classifier", "text_classifier", "resnet18"}
-    for rows in table.values():
-        wide, half = rows["float32"], rows["float16"]
-        assert half["specification"] == 6 and rows["float16, iOS16"]["specification"] == 7
-        assert half["casts"] == rows["float16, iOS16"]["casts"] + 1
-        assert half["result"] == "float32" and rows["float16, iOS16"]["result"] == "float16"
-        assert rows["NeuralNetwork"]["error"] == wide["error"]
+    for forms in table.values():
+        wide, half, newer = forms["float32"], forms["float16"], forms["float16, iOS16"]
+        assert half["specification"] == 6 and newer["specification"] == 7
+        assert half["casts"] == newer["casts"] + 1
+        assert half["result"] == "float32" and newer["result"] == "float16"
+        assert forms["NeuralNetwork"]["error"] == wide["error"]
         assert 1.9 < wide["bytes"] / half["bytes"] < 2.1
-        assert half["error"] < rows["int8"]["error"] < rows["palette"]["error"]
+        assert half["error"] < forms["int8"]["error"] < forms["palette"]["error"]
     assert table["resnet18"]["palette"]["error"] > 0.9 * table["resnet18"]["palette"]["largest"]
     mixed = RECORD["mixed"]
     assert mixed["table in float32"]["error"] == mixed["all float16"]["error"]
@@ -193,6 +216,7 @@ def test_the_record_shows_what_the_text_says():
     epsilons = RECORD["epsilons"]
     assert epsilons["1e-12"]["stored"] == epsilons["1e-08"]["stored"] == 2.0**-24
     assert all(each["ordinary"] < 2e-3 for each in epsilons.values())
+    assert epsilons["1e-12, float32"]["flat"] < 1e-4
     assert epsilons["1e-12"]["flat"] > 0.1
     open_sizes = RECORD["flexible"]
     assert all("Error" in words for words in open_sizes["refused"].values())
@@ -201,12 +225,12 @@ def test_the_record_shows_what_the_text_says():
 
 
 def test_few_texts_can_flip_and_none_does():
-    rows = packages.held_out_texts(data("novels.txt.xz"), data("text_classifier.npz"))
-    truth = packages.text_scores(rows, data("text_classifier.npz"))
+    texts = packages.held_out_texts(data("novels.txt.xz"), data("text_classifier.npz"))
+    truth = packages.text_scores(texts, data("text_classifier.npz"))
     flags = trials.answer_of(LAB, "15-3")(truth.astype(np.float32), RECORD["held_out"]["error"])
-    assert len(rows) == RECORD["held_out"]["texts"] == 2900
+    assert len(texts) == RECORD["held_out"]["texts"] == 2900
     assert flags.sum() == 16 and RECORD["held_out"]["flips"] == 0
-    found = packages.run_package(data("packages") / "text_classifier.mlpackage", rows[flags])
+    found = packages.run_package(data("packages") / "text_classifier.mlpackage", texts[flags])
     judged = flips.judge(truth[flags], found)
     assert not judged.flipped and judged.error <= RECORD["held_out"]["error"]
 
