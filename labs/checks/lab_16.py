@@ -12,6 +12,7 @@ from vklab_course.definition.case import Case
 from vklab_course.definition.exercise import Function, exercise
 from vklab_course.definition.kinds import Choice, Predict, Question
 from vklab_course.definition.report import Report
+from vklab_labs.lab_16 import precision, precision_rules
 from vklab_labs.lab_16.providers import PROVIDERS, recorded_sessions
 
 CPU = "CPUExecutionProvider"
@@ -178,6 +179,81 @@ class RanOn(Function):
         report.close(got[1], case.expected[1], 1e-9, 1e-12, "nodes of it over all assigned nodes")
 
 
+def _numbers(random: np.random.Generator, low: float, high: float, count: int) -> np.ndarray:
+    """Draw float32 numbers of both signs, whose sizes lie between two limits."""
+    sizes = np.exp(random.uniform(np.log(low), np.log(high), count))
+    return np.asarray(sizes * random.choice([-1, 1], count), np.float32)
+
+
+@exercise(
+    "16-3",
+    hints=(
+        "Find the small and the large values by two masks, from the sizes of the values. Which "
+        "values must neither mask hold?",
+        "A replaced value keeps its sign. NumPy has a function that copies a sign.",
+        "Infinity is larger than every limit, and it is not finite. Zero is smaller, and it stays.",
+    ),
+    extra=True,
+)
+class HalfWeights(Function):
+    parts = {"values": ("values within the limits", 1), "small": ("small values", 1),
+             "large": ("large values", 1), "special": ("zeros, infinities, NaN", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        tools = ((1e-7, 1e4), (5.96e-8, 65504.0), (2.0**-10, 96.0))
+        special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1], np.float32)
+        for smallest, largest in tools:
+            low, high = 1.02 * smallest, 0.98 * largest
+            inside = _numbers(random, low, high, 20)
+            ties = np.float32([1, 1 + 2**-11, 1 + 3 * 2**-11, -2 - 2**-10, 1.5, largest, -largest])
+            small = _numbers(random, smallest / 1e3, 0.98 * smallest, 6)
+            large = _numbers(random, 1.02 * largest, 100 * largest, 6)
+            drawn = {
+                "values": [inside, ties],
+                "small": [np.concatenate([small, inside[:9]]), small[:1], inside[9:]],
+                "large": [np.concatenate([inside[:9], large]), np.float32([7e4, -2e5]), inside[9:]],
+                "special": [special, np.concatenate([special[::-1], small, large]), special[:0]],
+            }
+            if smallest == 2.0**-10:  # a limit that float32 has
+                drawn["small"].append(np.float32([smallest, -smallest, smallest / 2]))
+            for part, arrays in drawn.items():
+                for values in arrays:
+                    on = f"{words.short(values.tolist())}, limits {smallest:g} and {largest:g}"
+                    yield Case(part, (values, smallest, largest), on=on)
+
+    def expected(self, case: Case) -> Any:
+        values, smallest, largest = case.args
+        exact, raised, clipped = [], 0, 0
+        for value in values.astype(np.float64):
+            if np.isfinite(value) and abs(value) > largest:
+                clipped, value = clipped + 1, np.copysign(largest, value)
+            elif 0 < abs(value) < smallest:
+                raised, value = raised + 1, np.copysign(smallest, value)
+            exact.append(value)
+        return np.array(exact, np.float32).astype(np.float16), raised, clipped
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(
+            isinstance(got, list | tuple) and len(got) == 3 and isinstance(got[0], np.ndarray),
+            f"expected (an array, raised, clipped), got {words.short(got)}",
+        )
+        halves, raised, clipped = case.expected
+        report.expect(
+            got[0].dtype == np.float16 and got[0].shape == halves.shape,
+            f"expected float16 of shape {halves.shape}, got {got[0].dtype} of {got[0].shape}",
+        )
+        same = (got[0].view(np.uint16) == halves.view(np.uint16)) | (
+            np.isnan(got[0]) & np.isnan(halves)
+        )
+        for index in np.flatnonzero(~same)[:1]:
+            report.expect(
+                False,
+                f"{case.args[0][index]!s} became {got[0][index]!s}, expected {halves[index]!s}",
+            )
+        report.equal(got[1], raised, "how many were raised")
+        report.equal(got[2], clipped, "how many were clipped")
+
+
 OPTIONS = ("fine", "corrected", "an error at once", "runs on the CPU", "wrong sentence or number",
            "package has ended")  # fmt: skip
 FINE, CORRECTED, ERROR, CPU, SENTENCE, ENDED = OPTIONS
@@ -307,6 +383,79 @@ class DirectMLSetup(Choice):
             letter.upper(): Question(rows[line][0], OPTIONS, *rows[line][1:])
             for letter, line in self.params.items()
         }
+
+
+def cheapest(nodes: list[dict[str, Any]], most_noise: int) -> int:
+    """Return the fewest bytes of all choices of precision within the noise."""
+    count = len(nodes)
+    number = {node["name"]: n for n, node in enumerate(nodes)}
+    half = np.zeros((count, 2 ** (count - 1)), bool)
+    half[1:] = np.arange(2 ** (count - 1)) >> np.arange(count - 1)[:, None] & 1
+    total, cast = np.zeros(half.shape[1]), np.zeros_like(half)
+    for n, node in enumerate(nodes[1:], 1):
+        reads = [number[read] for read in node["reads"]]
+        elements = node["weights"] + node["result"] + sum(nodes[r]["result"] for r in reads)
+        total += elements * np.where(half[n], 2, 4)
+        for r in reads:
+            cast[r] |= half[n] != half[r]
+    cast[-1] |= half[-1]
+    total += 6 * np.array([node["result"] for node in nodes]) @ cast
+    total[np.array([node["noise"] for node in nodes]) @ half > most_noise] = np.inf
+    return int(total.min())
+
+
+@exercise(
+    "16-5",
+    hints=(
+        "Fourteen nodes have 2 ** 14 choices. NumPy can hold one row for each of them.",
+        "Let column n of a table of booleans say whether node n is float16. The bytes of a node "
+        "are then an array over all rows, and so are those of a cast.",
+        "Rows with too much noise get infinite bytes. Which function names the best row?",
+    ),
+    extra=True,
+)
+class StayWide(Function):
+    parts = {"better": ("fewer bytes than the plain answer", 2), "best": ("the fewest bytes", 3)}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        nodes, _ = precision.draw_nodes(random)
+        yield Case("better", (nodes, 0), on="this graph, without noise")
+        for part in ("better", "best", "better", "best"):
+            while True:
+                nodes, most = precision.draw_nodes(random)
+                least = cheapest(nodes, most)
+                cost = {
+                    name: precision.bytes_moved(nodes, rule(nodes, most))
+                    for name, rule in precision_rules.RULES.items()
+                }
+                plain, best = min(cost["noisiest out"], cost["noise by byte"]), min(cost.values())
+                saved = (cost["all float32"] - best) / max(cost["all float32"] - least, 1)
+                if saved < 0.95 and 1.01 * least <= best and 1.01 * best <= plain:
+                    break
+            facts = {"plain": plain, "strong": best, "least": least}
+            yield Case(part, (nodes, most), on="this graph", facts=facts)
+
+    def expected(self, case: Case) -> Any:
+        return case.facts.get("least") or precision.bytes_moved(
+            case.args[0], [node["name"] for node in case.args[0]]
+        )
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        nodes, most = case.args
+        names = [node["name"] for node in nodes]
+        report.kind(got, list | tuple, "a list of names")
+        other = [name for name in got if type(name) is not str or name not in names]
+        report.expect(not other, f"there is no node {words.short(next(iter(other), None))}")
+        noise = precision.noise_of(nodes, got)
+        report.expect(noise <= most, f"the noise is {noise}, the most is {most}")
+        mine = precision.bytes_moved(nodes, got)
+        if not case.facts:
+            return
+        plain, strong, least = (case.facts[key] for key in ("plain", "strong", "least"))
+        if case.part == "better":
+            report.score(mine, least, plain, "bytes moved", strong)
+        else:
+            report.score(mine, least, strong, "bytes moved")
 
 
 @exercise("16-p1", hints=("Which of the two is measured while the clock is high?",))

@@ -10,7 +10,7 @@
 
 # %% [markdown] id="l16-title"
 # # Lab 16 · ONNX Runtime and DirectML
-# **Where did my model really run?** · 60 minutes, 3 exercises
+# **Where did my model really run?** · 60 minutes, 5 exercises, two of them extra
 #
 # You ask ONNX Runtime for your GPU. The outputs are right, nothing raises, and a week later you find out that the GPU never computed anything. This lab shows how that happens, and how to see it.
 #
@@ -25,11 +25,13 @@
 # **Files it opens**: `vklab/apps/compare/onnxruntime/providers.py`, `vklab/apps/compare/onnxruntime/nodes.py`.
 
 # %% id="l16-setup" tags=["hide-input"]
+import numpy as np
 from IPython.display import display
 
 from vklab_course import attempt, banner, check, data, hint, predict, show
 from vklab_labs.lab_16 import clocks, sessions
 from vklab_labs.lab_16 import provider_pictures as figures
+from vklab_labs.lab_16.precision import bytes_moved, draw_nodes, draw_precisions, noise_of
 from vklab_labs.lab_16.providers import MACHINES, PROVIDERS, recorded_sessions
 
 # %% id="l16-banner"
@@ -176,8 +178,58 @@ check("16-2", ran_on)
 # %% id="l16-show"
 display(show("vklab.apps.compare.onnxruntime.nodes.require"))
 
+# %% [markdown] id="l16-5t" vklab={"extra": true}
+# ## 3 · Half the file (optional)
+# No later lab needs this section. A tool can round the weights of an ONNX file to float16, which has numbers from 5.96e-8 to 65,504. What about smaller and larger weights? Two tools have two answers: `onnxconverter_common` raises sizes below 1e-7 and clips at 10,000. ONNX Runtime's own tool takes 5.96e-8 and 65,504.
+
+# %% id="l16-5d" vklab={"role": "demo", "extra": true} tags=["nbval-ignore-output"]
+try:
+    print(sessions.halved(str(data("mini_classifier.onnx"))))
+except ImportError as missing:
+    print(missing, "- recorded: 609,389 bytes become 305,667; the largest error is 0.0008 of 2.5")
+
+# %% [markdown] id="l16-5r" vklab={"extra": true}
+# The file halves. The time on a CPU of x86 does not: in our runs it was 0.9 to 1.2 times that of float32, because ONNX Runtime widens the weights when it loads them. On an H200 float16 pays for large networks: ResNet-18 takes 648 us by CUDA in place of 1,386, but MobileNetV3 takes 1,622 in place of 1,369 ([docs/backends.md](../docs/backends.md)).
+#
+# Each tool fails on one of our models. `onnxconverter_common` (1.16.0) fails on the encoder, at its Cast nodes; ONNX Runtime's tool converts that file. With `node_block_list`, ONNX Runtime's tool gives two nodes one name where two float32 nodes read one float16 value: give one of the two Casts another name afterwards.
+#
+# ### Exercise 3 · Half weights (extra)
+
+# %% id="l16-e4" vklab={"role": "exercise", "id": "16-3", "points": 4, "lines": 7}
+def half_weights(values, smallest, largest):
+    """Return (halves, raised, clipped): values as float16, and how many were changed before.
+
+    values: an array of float32. smallest, largest: limits, as a tool has them.
+    TODO     a finite value beyond `largest` becomes `largest`, a nonzero value below `smallest`
+             becomes `smallest`, both in size: the sign stays. Zeros, infinities and NaN stay. Then
+             round to float16. raised, clipped: the counts of small and of large values.
+    Example  half_weights(np.float32([1e-9, -7e4, 0, 2]), 1e-7, 1e4)
+             -> (np.float16([1.2e-7, -1e4, 0, 2]), 1, 1)              (roughly 7 lines)
+    """
+    ### BEGIN SOLUTION
+    size = np.abs(values)
+    small = (size > 0) & (size < smallest)
+    large = np.isfinite(values) & (size > largest)
+    halves = np.where(small, np.copysign(smallest, values), values)
+    halves = np.where(large, np.copysign(largest, values), halves)
+    return halves.astype(np.float16), int(small.sum()), int(large.sum())
+    ### END SOLUTION
+
+
+# %% id="l16-e4d" vklab={"role": "demo", "id": "16-3"}
+with attempt("16-3"):
+    weights = np.float32([1e-9, 3e-8, 0.02, -7.5, 20000, -70000])
+    for tool, limits in (("onnxconverter_common", (1e-7, 1e4)), ("ONNX Runtime", (5.96e-8, 65504))):
+        print(f"{tool:20}", *half_weights(weights, *limits))
+
+# %% id="l16-e4c" vklab={"role": "check", "id": "16-3"}
+check("16-3", half_weights)
+
+# %% id="l16-e4h" vklab={"id": "16-3"}
+# hint("16-3")
+
 # %% [markdown] id="l16-3t"
-# ## 3 · DirectML
+# ## 4 · DirectML
 # **DirectML** is Microsoft's library of operators on Direct3D 12, the compute and graphics API of Windows. It runs on GPUs of any vendor. Lab 07 of the sources says that DirectML and Vulkan *skip the vendor-specific driver stack*. They do not: both call the vendor's driver.
 
 # %% id="l16-3d" tags=["hide-input"]
@@ -194,7 +246,7 @@ figures.draw_layers()
 # * `torch-directml` is *no longer in active development*: DirectML issue [712](https://github.com/microsoft/DirectML/issues/712) (11 August 2025).
 
 # %% [markdown] id="l16-e3t" vklab={"id": "16-4"}
-# ### Exercise 3 · A DirectML setup of eight lines
+# ### Exercise 4 · A DirectML setup of eight lines
 # On a machine with Windows 11 and a GPU, `onnxruntime-directml` 1.24.4 is installed. The model's nodes are all known to DirectML. Judge each line on its own, as if every other line were right:
 #
 # * `fine`: it does what it says, or the sentence is true;
@@ -230,7 +282,7 @@ check("16-4", lines)
 # hint("16-4")
 
 # %% [markdown] id="l16-4t"
-# ## 4 · What would break this?
+# ## 5 · What would break this?
 # Lab 07 of the sources measures DirectML in one block of 200 runs, and then the CPU in another. GPUs and processors slow down as they get warm. Suppose that provider A needs 1.00 ms at the full clock, and B 1.05 ms. From the first run to the last, the clock falls by 20 %. Who wins the table if A is measured first, if B is first, and if they take turns (A B B A ...)?
 
 # %% id="l16-p1"
@@ -257,6 +309,70 @@ print("in turns:", clocks.means(clocks.turns("AB")))
 # | a provider computes in the model's dtype | not always. The OpenVINO plugin took bfloat16 by itself on a processor that has it: an error of 8e-3, 375 times the tolerance, without a message ([docs/backends.md](../docs/backends.md)) |
 #
 # A row that nobody has measured stays empty here, and says which command fills it.
+
+# %% [markdown] id="l16-6t" vklab={"extra": true}
+# ## 6 · Which nodes stay in float32? (optional)
+# A model may mix both: some nodes compute in float16, others stay in float32. Measured on our models, the **noise** of float16 adds up: take the squared error of the output when one node alone computes in float16. The sum over all nodes is within 7 % of the squared error with all of them in float16. So a budget of noise can be shared out.
+#
+# A node is a dictionary: `name`, `operator`, `reads` (names of nodes), `weights` and `result` (numbers of elements), `noise`. The first node is the input: it is always float32, and computes nothing. What moves?
+#
+# * Each other node moves its weights, its result and the results that it reads: 4 bytes an element in float32, 2 in float16.
+# * A value that a reader wants in the other precision is **cast** once, for all such readers: 6 bytes an element (4 and 2).
+# * The last node's result is the model's output. If that node computes in float16, its result is cast, too.
+#
+# `bytes_moved(nodes, wide)` and `noise_of(nodes, wide)` count for you; `wide` has the names in float32. ONNX Runtime's tool takes `op_block_list`, a list of operator types. That is seldom the best choice.
+
+# %% id="l16-6d" vklab={"role": "demo", "extra": true}
+example, most_noise = draw_nodes(np.random.default_rng(16))
+names = [node["name"] for node in example[1:]]
+print("all float32:", bytes_moved(example, names), "bytes, noise", noise_of(example, names))
+print("all float16:", bytes_moved(example, []), "bytes, noise", noise_of(example, []),
+      "of at most", most_noise)  # fmt: skip
+
+# %% [markdown] id="l16-e5t" vklab={"id": "16-5"}
+# ### Exercise 5 · Stay wide (extra)
+# This is a search, with points by score. Two of the points are for an answer better than a plain one: keep the noisiest nodes, or those with the most noise for each byte, whichever is cheaper. Three are for the best answer.
+
+# %% id="l16-e5" vklab={"role": "exercise", "id": "16-5", "points": 5, "lines": 15}
+def stay_wide(nodes, most_noise):
+    """Return the names of the nodes that stay float32.
+
+    TODO     the noise of the others is at most `most_noise`; the bytes moved are as few as you can.
+    Approach 14 nodes have 16,384 choices. NumPy can count the bytes of all of them at once.
+    Example  with most_noise = 0: the names of all nodes that have noise      (roughly 15 lines)
+    """
+    ### BEGIN SOLUTION
+    count = len(nodes) - 1
+    place = {node["name"]: n for n, node in enumerate(nodes)}
+    half = np.zeros((count + 1, 2**count), bool)  # a row for each node, a column for each choice
+    for n in range(count):
+        half[n + 1] = np.arange(2**count) >> n & 1
+    total, cast = np.zeros(2**count), np.zeros_like(half)
+    for n, node in enumerate(nodes[1:], 1):
+        elements = node["weights"] + node["result"]
+        for read in node["reads"]:
+            elements += nodes[place[read]]["result"]
+            cast[place[read]] |= half[n] != half[place[read]]
+        total += elements * np.where(half[n], 2, 4)
+    cast[-1] |= half[-1]
+    total += 6 * np.array([node["result"] for node in nodes]) @ cast
+    noise = np.array([node["noise"] for node in nodes]) @ half
+    best = np.argmin(np.where(noise <= most_noise, total, np.inf))
+    return [node["name"] for n, node in enumerate(nodes) if n and not half[n, best]]
+    ### END SOLUTION
+
+
+# %% id="l16-e5d" vklab={"role": "demo", "id": "16-5"}
+with attempt("16-5"):
+    mine = stay_wide(example, most_noise)
+    said = f"{bytes_moved(example, mine)} bytes, noise {noise_of(example, mine)} of {most_noise}"
+    display(draw_precisions(example, mine, f"Your choice: {said}."))
+
+# %% id="l16-e5c" vklab={"role": "check", "id": "16-5"}
+check("16-5", stay_wide)
+
+# %% id="l16-e5h" vklab={"id": "16-5"}
+# hint("16-5")
 
 # %% [markdown] id="l16-recap"
 # ## Recap

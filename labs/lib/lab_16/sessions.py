@@ -3,7 +3,8 @@
     PYTHONPATH=FOLDER python3 -P labs/lib/lab_16/sessions.py MODEL PROVIDER ...
 
 FOLDER holds a full build, such as onnxruntime-openvino. MODEL is the path of an ONNX file, or
-"split": a graph of five nodes, of which few providers know Det. Made the recorded sessions of lab 16.
+"split": a graph of five nodes, of which few providers know Det.
+Made the recorded sessions of lab 16.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import warnings
 from collections import Counter
 from typing import Any
+
+import numpy as np
 
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 
@@ -58,6 +61,27 @@ def recorded(model: str, providers: list[str]) -> dict[str, Any]:
         "assignment": dict(nodes),
         "warnings": [str(each.message).splitlines()[0][:100] for each in warned],
     }
+
+
+def halved(model: str) -> str:
+    """Return what ONNX Runtime's tool makes of a file's weights: bytes, and the largest error."""
+    import onnx
+    import onnxruntime
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    file = onnx.load(model)
+    before = file.SerializeToString()
+    after = convert_float_to_float16(file, keep_io_types=True).SerializeToString()
+    outputs = []
+    for source in (before, after):
+        session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+        image = np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32)
+        outputs.append(session.run(None, {session.get_inputs()[0].name: image})[0])
+    error = np.abs(outputs[0] - outputs[1]).max()
+    return (
+        f"{len(before):,} bytes become {len(after):,}; the largest error is {error:.4f} of "
+        f"{np.abs(outputs[0]).max():.1f}"
+    )
 
 
 if __name__ == "__main__":
