@@ -45,6 +45,8 @@ class Piece:
             simpler exists.
         devices: how many devices a model needs for this piece to be called.
         load: further arguments of `vklab.load` with which the digits call this piece.
+        outside: a sentence on what calls this piece, if no run of a model does; else "". Such a
+            piece is kept and taken by `use`, and a showcase tries no model with it.
     """
 
     name: str
@@ -54,3 +56,4 @@ class Piece:
     naive: Any = None
     devices: int = 1
     load: Mapping[str, Any] = field(default_factory=dict)
+    outside: str = ""

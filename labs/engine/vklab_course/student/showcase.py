@@ -217,6 +217,9 @@ def _answers(
         except KeptError as error:
             said[exercise.id] = str(error)
             continue
+        if piece.outside:
+            said[exercise.id] = piece.outside
+            continue
         same_work = found.setdefault((piece.name, piece.seam), {})
         same_work.setdefault(" ".join(piece.own), []).append(answer)
     for pieces in found.values():
