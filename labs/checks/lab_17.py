@@ -30,7 +30,7 @@ def rank(values: np.ndarray) -> np.ndarray:
     size = np.abs(np.where(np.isnan(values), 0, values).astype(np.float64))
     finite = np.isfinite(size)
     _, exponents = np.frexp(np.where(finite, size, 1.0))
-    power = np.maximum(exponents - 1, -126)
+    power = np.maximum(np.where(size == 0, -126, exponents - 1), -126)
     within = np.ldexp(np.where(finite, size, 1.0), 23 - power)
     steps = np.where(finite, (power + 126) * 2**23 + within, 255 * 2**23).astype(np.int64)
     return np.where(np.signbit(values), -steps, steps)
@@ -224,7 +224,10 @@ class Verdict(Function):
             f"expected (passed, share), got {words.short(got)}",
         )
         report.close(got[1], case.expected[1], 1e-9, 0.0, "the share")
-        report.kind(got[0], (bool, np.bool_), "True or False for `passed`")
+        report.expect(
+            isinstance(got[0], bool | np.bool_),
+            f"expected True or False for `passed`, got {words.short(got[0])}",
+        )
         report.equal(bool(got[0]), case.expected[0], "passed")
 
 
