@@ -39,6 +39,7 @@ from vklab.shader import source, toolchain
 from vklab_course import attempt, banner, check, hint, predict, show
 from vklab_labs.lab_04.descriptors import draw_sets
 from vklab_labs.lab_04.steps import ObjectStack
+from vklab_labs.shared import compilers
 from vklab_labs.shared.diagram import Diagram
 from vklab_labs.shared.lanes import draw_graph, draw_timeline
 
@@ -176,7 +177,7 @@ objects.step(2)
 found, kernel_file = toolchain.find_toolchain("glsl"), "labs/vector_add.comp"
 if found is None:
     print("no GLSL compiler here. To have one:", toolchain.REPAIRS["glsl"])
-    found, kernel_file = toolchain.require_toolchain("slang"), "labs/vector_add.slang"
+    found, kernel_file = compilers.required("slang"), "labs/vector_add.slang"
 
 with tempfile.TemporaryDirectory() as folder:
     output = Path(folder) / "vector_add.spv"

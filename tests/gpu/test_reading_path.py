@@ -23,8 +23,8 @@ from vklab.runtime import open_devices
 
 # Logical lines. A budget is met by removing and moving. What is over its budget has its size of
 # today beside it, which may shrink only.
-BUDGETS = {"core": (23_000, 25_546), "package": (38_500, 42_499),
-           "default run": (7_800, 7_797), "reading path": (5_500, 5_682)}  # fmt: skip
+BUDGETS = {"core": (23_000, 25_544), "package": (38_500, 42_497),
+           "default run": (7_800, 7_794), "reading path": (5_500, 5_680)}  # fmt: skip
 SLACK = 60  # a size of today that is larger than the package by more than this is lowered
 
 

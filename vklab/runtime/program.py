@@ -208,8 +208,11 @@ class Program:
         Returns the outputs by name, in order. Raises TimeoutError or DeviceLostError, naming the
         steps that were submitted.
         """
-        self.start(values)
-        return self.finish()
+        self.prepare()
+        self.binding.copy_in(values)
+        self.submit()
+        self.wait()
+        return self.binding.copy_out()
 
     def start(self, values: Mapping[str, Any]) -> None:
         """Begin a run without waiting: prepare, copy in, submit."""
@@ -224,7 +227,7 @@ class Program:
     def finish(self) -> dict[str, Any]:
         """Wait for a started run, and return its outputs by name."""
         self.wait()
-        return self.binding.copy_out()
+        return self.copy_out()
 
     def copy_out(self) -> dict[str, Any]:
         """Return copies of the outputs of a complete run, by name."""

@@ -66,14 +66,6 @@ def find_toolchain(language: str) -> Toolchain | None:
     return _find(language, str(settings.get("SLANGC")), os.environ.get("PATH", ""))
 
 
-def require_toolchain(language: str) -> Toolchain:
-    """Return the compiler for slang or glsl; SetupError with the command that installs one."""
-    toolchain = find_toolchain(language)
-    if toolchain is None:
-        raise SetupError(f"there is no compiler for {language} shaders", REPAIRS[language])
-    return toolchain
-
-
 @functools.lru_cache(maxsize=16)
 def _find(language: str, slangc: str, path: str) -> Toolchain | None:
     names: tuple[str, ...] = ("glslc", "glslangValidator")

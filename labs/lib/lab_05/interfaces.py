@@ -22,6 +22,7 @@ from vklab.shader import compiler, reflection, source, toolchain
 from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan.pipeline import PipelineCache
 from vklab_course.swap import swap
+from vklab_labs.shared import compilers
 
 __all__ = ["SCALE", "Member", "Request", "answer_requests", "compile_text", "reflected_blocks",
            "requests_of", "requests_table", "routes_table", "vector_add",
@@ -85,7 +86,7 @@ def compile_text(text: str, language: str = "slang") -> bytes:
         text: the kernel.
         language: slang or hlsl.
     """
-    tools = toolchain.require_toolchain("slang")
+    tools = compilers.required("slang")
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
         path, output = Path(name) / f"kernel.{language}", Path(name) / "kernel.spv"
         path.write_text(text, encoding="utf-8")

@@ -26,23 +26,17 @@ from vklab_course.author.answers import taught_in
 from vklab_course.author.lab import Lab
 from vklab_course.definition import draw
 from vklab_course.definition.exercise import exercises_of
-from vklab_course.grade.assignment import manifest
+from vklab_course.grade.assignment import data_files, manifest
 from vklab_course.grade.assignment.manifest import Manifest
 from vklab_course.grade.batch import BY_HAND
 from vklab_course.grade.results.folder import write_atomic
 from vklab_course.grade.results.schema import GradeError, digest
 from vklab_course.student import copies, paths
-from vklab_labs.shared import recorded_graphs, swapped
 
 __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
 
 PAGES = Path(__file__).resolve().parent / "pages"
-# `vklab lab` classifies digits before it opens JupyterLab.
-ALWAYS = ("digits.npz", "digits_cnn.onnx")
-DATA = re.compile(r"""\bdata\(\s*["']((?:recorded/)?[^"'/\\]+)["']""")
 LAB_LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb\)")
-# A text that imports one of these modules reads the recorded graphs, and perhaps a model.
-GRAPHS = re.compile(r"\b(?:recorded_graphs|swapped)\b")
 
 
 def choose_variants(labs: Sequence[Lab], seed: str) -> dict[str, int]:
@@ -112,8 +106,8 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str, extra: bool) -> Manifest
     for name in [*copies.pages(places.labs_folder()), paths.NAME]:
         if (places.labs_folder() / name).is_file():
             copies.copy_file(places.labs_folder() / name, root / name)
-    _copy_data(folder)
-    page = jinja2.Environment(autoescape=False).from_string(
+    data_files.copy_to(folder, [text for _, text in texts_of(folder)])
+    page = jinja2.Environment(autoescape=False, keep_trailing_newline=True).from_string(
         (PAGES / "release.md.j2").read_text("utf-8")
     )
     write_atomic(folder / "README.md", page.render(labs=facts, version=vklab.__version__))
@@ -159,27 +153,6 @@ def _definitions(lab: Lab, variants: dict[str, int]) -> str:
         for key, exercise in exercises_of(lab.number, variants).items()
     }
     return strip.stripped(path.read_text("utf-8"), parameters, path.name)
-
-
-def _copy_data(folder: Path) -> None:
-    """Copy the data files that the texts of a release name."""
-    texts = [text for _, text in texts_of(folder)]
-    named = {name for text in texts for name in DATA.findall(text)}
-    if any(map(GRAPHS.search, texts)):
-        named |= {*swapped.MODELS, *(f"graphs/{name}.onnx" for name in recorded_graphs.NAMES)}
-    for name in sorted(named | set(ALWAYS)):
-        source = next(
-            (
-                home / name
-                for home in (places.labs_folder().parent / "data", places.PROJECT / "data")
-                if (home / name).is_file()
-            ),
-            None,
-        )
-        if source is not None:
-            target = folder / "data" / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
 
 
 def texts_of(folder: Path) -> list[tuple[str, str]]:
