@@ -134,8 +134,8 @@ def draw_record(
         ten: the factor of a coarse clock.
         like: what makes rules go wrong: "loser", "first", "near" (a clock that is just
             fine enough), "below" (a coarse clock, and a median below the floor), "touching" (the
-            runners take turns once only), "flops" or "bytes" (where the work is unequal), "flops long"
-            or "bytes long" (what decides the floor, by far).
+            runners take turns once only), "flops" or "bytes" (where the work is unequal),
+            "flops long" or "bytes long" (what decides the floor, by far).
     """
     while True:
         record = _tried(random, planted, ten, like)
@@ -357,8 +357,11 @@ class Slope(Function):
         yield Case("none", (lengths, [[one / unit for one in each] for each in times], 0.5))
         yield Case("none", ([100], [[250.0 / unit, 251.0 / unit]], 0.5))
         yield Case("none", ([7], [[12.0 / unit]], 9.0))
-        for count in (3, 3, 4, 5, 6, 8):
-            lengths, times = record(count, 1, 0.4)
+        for count, above in itertools.product((3, 4, 5, 7), (True, False)):
+            while True:
+                lengths, times = record(count, 1, 0.4)
+                if misses(lengths, times)[0] == above and len(limits(lengths, times)) == 4:
+                    break
             for most in limits(lengths, times):
                 yield Case("none", (lengths, times, most), on=f"most = {most:.3g}")
 
@@ -383,16 +386,26 @@ class Slope(Function):
             )
 
 
-def limits(lengths: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
-    """Return limits that decide: just below and above the worst miss, and between two rules."""
+def misses(
+    lengths: Sequence[int], times: Sequence[Sequence[float]]
+) -> tuple[bool, np.ndarray, np.ndarray]:
+    """Return whether the worst miss is above the line, and misses over medians and over the line.
+
+    A miss is worst in relation to its median.
+    """
     nodes, middles = np.array(lengths, float), np.array([median(each) for each in times])
     steep, start = line(lengths, times, math.inf) or (0.0, 0.0)
     fitted = start + steep * nodes
-    misses = np.abs(fitted - middles)
-    of_median, of_line = (float((misses / np.abs(by)).max()) for by in (middles, fitted))
-    below = float((misses / middles).mean())  # the mean miss is below the worst one
-    chosen = [0.97 * of_median, 1.03 * of_median, (below + of_median) / 2]
-    return [*chosen, (of_median + of_line) / 2] if abs(of_line / of_median - 1) > 0.02 else chosen
+    of_median, of_line = ((middles - fitted) / np.abs(by) for by in (middles, fitted))
+    return bool(of_median.max() > -of_median.min()), np.abs(of_median), np.abs(of_line)
+
+
+def limits(lengths: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
+    """Return limits that decide: beside the worst miss, above the mean miss, between two rules."""
+    _, of_median, of_line = misses(lengths, times)
+    worst, other = float(of_median.max()), float(of_line.max())
+    chosen = [0.97 * worst, 1.03 * worst, (float(of_median.mean()) + worst) / 2]
+    return [*chosen, (worst + other) / 2] if abs(other / worst - 1) > 0.05 else chosen
 
 
 Design = tuple[list[int], list[float], list[float], float]

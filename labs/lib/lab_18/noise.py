@@ -14,7 +14,9 @@ TYPICAL, SPREAD, SLOW_SHARE, SLOW = 100_000, 0.05, 0.08, (3.0, 9.0)
 Interval = Callable[[list[int]], tuple[float, float] | None]
 
 
-def draw_times(random: np.random.Generator, count: int, slow_share: float = SLOW_SHARE) -> list[int]:
+def draw_times(
+    random: np.random.Generator, count: int, slow_share: float = SLOW_SHARE
+) -> list[int]:
     """Return times in ns: 100 us and 5 % of half a normal number; some are 3 to 9 times as long.
 
     Args:
