@@ -6,7 +6,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from vklab_course.author.answers import alternative, wrong
+from vklab_course.author.answers import alternative, equivalent, wrong
 from vklab_labs.lab_18.designs import variance
 
 
@@ -280,3 +280,51 @@ for words, answer in (
     ("expected a list of", lambda lengths, cost, sd, budget: {}),
 ):
     wrong("18-4", says=words)(answer)
+
+for line, other, why in (
+    ("for k in range(1, n // 2 + 1):", "for k in range(1, n * 2 + 1):", "beyond the middle no way"),
+    (
+        "for k in range(1, n // 2 + 1):",
+        "for k in range(1, n // 2 + 2):",
+        "beyond the middle no way",
+    ),
+    (
+        "for k in range(1, n // 2 + 1):",
+        "for k in range(1, n // 1 + 1):",
+        "beyond the middle no way",
+    ),
+):
+    equivalent("18-1", line, other, because=why)
+
+for line, other, why in (
+    ("if max(starts) < min(more) or max(more) < min(starts):",
+     "if max(starts) <= min(more) or max(more) < min(starts):", "no two runs begin together"),
+    ("if max(starts) < min(more) or max(more) < min(starts):",
+     "if max(starts) < min(more) or max(more) <= min(starts):", "no two runs begin together"),
+    ("floor = max(of_flops, runner['bytes'] / record['bytes_per_s']) * 1000000000.0",
+     "floor = max(runner['bytes'] / record['bytes_per_s'], of_flops) * 1000000000.0",
+     "the larger of two"),
+    ("elif middle < floor:", "elif middle <= floor:", "cases stay 1 % off the floor"),
+    ("found.add('not_waited' if together >= runs * floor else 'cached')",
+     "found.add('not_waited' if together > runs * floor else 'cached')",
+     "cases stay 3 % off the floor"),
+):  # fmt: skip
+    equivalent("18-2", line, other, because=why)
+
+for line, other, why in (
+    ("return None", "return", "the same"),
+    ("misses = np.abs(a + b * np.array(lengths) - middles)",
+     "misses = np.abs(middles - (a + b * np.array(lengths)))", "the same distance"),
+    ("if np.any(misses > most * middles):", "if np.any(misses >= most * middles):",
+     "cases stay off the limit"),
+    ("b = np.sum(x * (middles - middles.mean())) / np.sum(x * x)",
+     "b = np.sum(x * (middles + middles.mean())) / np.sum(x * x)", "the sum of x is 0"),
+):  # fmt: skip
+    equivalent("18-3", line, other, because=why)
+
+equivalent(
+    "18-4",
+    "runs[n] = max(1, int(budget * part / cost[n]))",
+    "runs[n] = max(int(budget * part / cost[n]), 1)",
+    because="the larger of two",
+)

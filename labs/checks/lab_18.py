@@ -489,6 +489,7 @@ class Spend(Function):
         yield Case("valid", ([5, 1], [40.0, 20.0], [3.0, 1.0], 100.0))
         yield Case("valid", ([1, 10, 4000], [20.0, 40.0, 9_000.0], [1.0, 2.0, 1.0], 800.0))
         yield Case("valid", ([1000, 3, 30, 300], [2_000.0, 25.0, 90.0, 700.0], [5.0] * 4, 1_200.0))
+        yield Case("valid", ([1, 100, 1000], [20.0, 100.0, 770.0], [2.0, 2.0, 2.9], 800.0))
         yield Case("valid", designs.EXAMPLE)
         for part in ("first", "second"):
             design = draw_design(random)

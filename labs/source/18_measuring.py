@@ -64,7 +64,7 @@ predict("18-p1", mean_percent=..., median_percent=...)
 figures.draw_distribution()
 
 # %% [markdown] id="l18-1n"
-# These times come from a model that we state, so that its true median is known: 100 us, a little more by half a normal number (5 percent), and 8 of 100 runs take 3 to 9 times as long. All samples of sections 1 and 4 are drawn or recorded. Your own times stand beside them and are never marked.
+# These times come from a model that we state, so that its true median is known: 100 us, a little more by half a normal number (5 percent), and 8 of 100 runs take 3 to 9 times as long. The times of all exercises are drawn or recorded. Your own stand beside them, and are never marked.
 
 # %% [markdown] id="l18-2t"
 # ## 2 · The median, with an interval
@@ -282,7 +282,7 @@ check("18-3", slope)
 # hint("18-3")
 
 # %% [markdown] id="l18-noline"
-# **A record without a line.** On lavapipe, four runs of chains without fusion have medians of 85, 580, 27,957 and 69,758 us. Least squares gives 64.5 us a node, but misses the first point by 78 times its time: a processor that several threads share has no fixed cost of a node. That slope must not be printed, and vklab's page of speeds does not.
+# **A record without a line.** On lavapipe, on two cores with other work, chains without fusion have medians of 85, 580, 27,957 and 69,758 us. Least squares gives 64.5 us a node, but misses the first point by 78 times its time. Whatever the reason, these times are no a + b N: that slope must not be printed. The last row of the next output is no line either.
 #
 # **Which number for a slope?** Other work only lengthens times, so for *one* runner the *least* time of each length is the best estimate of its undisturbed slope. (Lab 12 used it.) In a *comparison* it is a cheat: each runner's luckiest moment is no time that a user meets, and it rewards whoever ran more often. Say which one you print.
 

@@ -106,7 +106,7 @@ def draw_interval(samples: Sequence[float], found: Any, percent: int = 95) -> Pi
                  label=f"mean, {of_mean[0]:.1f} to {of_mean[1]:.1f} us")  # fmt: skip
     axes.axhline(0.5, color=COLOURS["grey"], linestyle=":")
     axes.set(xlabel="time of a run, us", ylabel="share of runs up to it", ylim=(0, 1.02))
-    if times[-1] > 4 * times[0]:
+    if times[-1] > 2.5 * times[0]:
         axes.set_xscale("log")
     axes.legend(loc="lower right")
     return picture(
@@ -197,6 +197,9 @@ def draw_fit(lengths: Sequence[int], times: Sequence[Sequence[float]], found: An
         right.stem(np.arange(len(nodes)), misses)
         right.set_xticks(np.arange(len(nodes)), [f"{n:g}" for n in nodes])
         told = f"{start:.4g} us and {steep:.4g} us a node"
+    else:
+        right.set(xticks=[], yticks=[])
+        right.annotate("no line", (0.5, 0.5), xycoords="axes fraction", ha="center")
     left.set(xscale="log", yscale="log", xlabel="N", ylabel="time, us")
     left.legend(fontsize=8)
     right.set(xlabel="N", ylabel="residual, % of the median")
