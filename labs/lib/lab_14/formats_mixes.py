@@ -6,6 +6,7 @@ Visited by lab 14b.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, product
 
 from vklab.ops.blocks import FORMATS
 
@@ -96,18 +97,16 @@ def exchanged(matrices: Sequence[Options], budget: int, names: Sequence[str]) ->
         budget: the most bytes.
         names: the mix to begin with.
     """
-    best, found = list(names), True
-    while found:
-        found, (_, least) = False, cost_of(matrices, best)
-        pairs = [(i, j) for i in range(len(best)) for j in range(i, len(best))]
-        for i, j in pairs:
-            for one in matrices[i]:
-                for other in matrices[j]:
-                    tried = list(best)
-                    tried[i], tried[j] = one, other
-                    size, apart = cost_of(matrices, tried)
-                    if size <= budget and apart < least:
-                        best, least, found = tried, apart, True
+    best, is_new = list(names), True
+    while is_new:
+        is_new = False
+        for i, j in combinations(range(len(best)), 2):
+            size, apart = cost_of(matrices, best)
+            (size_i, apart_i), (size_j, apart_j) = matrices[i][best[i]], matrices[j][best[j]]
+            room, least = budget - size + size_i + size_j, apart_i + apart_j
+            for (one, (a, x)), (other, (b, y)) in product(matrices[i].items(), matrices[j].items()):
+                if a + b <= room and x + y < least:
+                    best[i], best[j], least, is_new = one, other, x + y, True
     return best
 
 
