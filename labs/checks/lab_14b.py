@@ -379,7 +379,7 @@ class ChooseFormats(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         one = [{"Q4_K": (144, 9), "Q8_0": (272, 1)}] * 3
-        yield Case("", (one, 560), on="three equal matrices")
+        yield Case("best", (one, 560), on="three equal matrices")
         yield Case("", (one, 431), on="a budget below the least")
         for _ in range(4):
             while True:

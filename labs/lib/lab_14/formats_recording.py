@@ -22,6 +22,7 @@ from vklab.apps.llm.tokens.tokenizer import Tokenizer
 from vklab.apps.llm.weights import mixes
 from vklab.apps.llm.weights.gguf import GgufFile, read_gguf
 from vklab.apps.quantization.blocks import dequantize, quantize
+from vklab.ops.blocks import FORMATS as FORMAT
 from vklab_labs.lab_14 import formats_mixes
 
 __all__ = ["matrices_of", "texts_of"]
@@ -136,6 +137,10 @@ def main() -> None:
         sizes = {name: tensor.shape for name, tensor in matrices_of(file).items()}
         judged = formats_mixes.mixes_to_judge(sizes, known, mixes.of_file(file, "Q4_K_M")) | whole
         found["judged"] = {name: round(judge.judge(kinds)[0], 1) for name, kinds in judged.items()}
+        found["bytes"] = {
+            title: sum(rows * FORMAT[kinds[n]].row_bytes(wide) for n, (rows, wide) in sizes.items())
+            for title, kinds in judged.items()
+        }
         found["measured"] = {
             kind: round(Judge(file, first).judge(whole[kind])[0], 1) for kind in FORMATS
         }
