@@ -132,7 +132,7 @@ for text, words in (
     (changed(RIGHT, ("at = 256 * block +", "at =")), "rows=3, blocks=2"),
     (changed(RIGHT, ("36 * (row * params.blocks + block)", "36 * block")), "rows=3, blocks=2"),
     (HEAD + SHARED + TREE.replace("if (lane == 0)", "if (lane == 0 && row < params.rows)"),
-     "does the guard stand before the first load"),
+     "is there a guard"),
     (HEAD + GUARD + "    if (lane > 0) return;\n" + ONE_LANE + "    y[row] = sum;\n}\n",
      "do all lanes have a share?"),
     (HEAD + GUARD + EACH.replace("uint block = 0; block < params.blocks; ++block",
@@ -143,10 +143,10 @@ for text, words in (
     (HEAD + GUARD + EACH + TREE, "no answer needs fewer than 292"),
     (HEAD + GUARD + WORD + TREE, "416 loads for a block of a row"),
     (changed(RIGHT, (f"{BARRIER} // head", "")), "no barrier between them"),
-    (changed(RIGHT, (f"{BARRIER} // used", "")), "no barrier between them"),
-    (changed(RIGHT, (f"{BARRIER} // written", "")), "no barrier between them"),
+    (changed(RIGHT, (f"{BARRIER} // used", "")), "elements differ"),
+    (changed(RIGHT, (f"{BARRIER} // written", "")), "elements differ"),
     (changed(RIGHT, ("uint width = 16", "uint width = 8")), "elements differ"),
-    (changed(RIGHT, ("[numthreads(32, 1, 1)]", "[numthreads(64, 1, 1)]")), "64 invocations"),
+    (changed(RIGHT, ("[numthreads(32, 1, 1)]", "[numthreads(64, 1, 1)]")), "is there a guard"),
 ):
     wrong("14b-2", says=words)(text)
 
