@@ -310,7 +310,7 @@ with attempt("14b-3"):
 # ## 4 · What does it cost?
 # A language model gives every possible next token a probability. The **loss** of a token is minus the logarithm of the probability that the model gave to the token that really came, in *nats*. **Perplexity** is `exp(mean loss)`.
 #
-# A page of a lab tells a tolerance for Q4_K: *0.1 to 0.3 (perplexity metric)*. But a difference in units of perplexity says little. On our small model Q4_K adds 0.3 or more to a perplexity of about 30; the same percentage of a perplexity of 6 would be 0.06. And a text of some thousand tokens gives a perplexity with an error of several units. So we ask in percent, and with an error.
+# A page of a lab tells a tolerance for Q4_K: *0.1 to 0.3 (perplexity metric)*. But a difference in units of perplexity says little. On our small model Q4_K adds about 0.3 to a perplexity of about 29; the same percentage of a perplexity of 6 would be 0.06. And a text of some thousand tokens gives a perplexity with an error of several units. So we ask in percent, and with an error.
 #
 # Both models judge the *same* tokens. A hard token is hard for both, so the difference of their losses varies far less than the losses do:
 #

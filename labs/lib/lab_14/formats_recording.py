@@ -1,7 +1,7 @@
 """Record what shorter formats do to a small language model: divergence by matrix, and losses.
 
 As a program it writes `data/recorded/formats_novels_llama.json`, in some minutes on two cores. It
-computes in float32 with PyTorch, and repeats a few cells by `vklab perplexity` (lavapipe).
+computes in float32 with PyTorch, and counts tokens as `vklab perplexity` does.
 Visited by lab 14b.
 """
 
