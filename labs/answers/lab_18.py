@@ -297,29 +297,33 @@ for line, other, why in (
     equivalent("18-1", line, other, because=why)
 
 for line, other, why in (
-    ("if max(starts) < min(more) or max(more) < min(starts):",
-     "if max(starts) <= min(more) or max(more) < min(starts):", "no two runs begin together"),
-    ("if max(starts) < min(more) or max(more) < min(starts):",
-     "if max(starts) < min(more) or max(more) <= min(starts):", "no two runs begin together"),
-    ("floor = max(of_flops, runner['bytes'] / record['bytes_per_s']) * 1000000000.0",
-     "floor = max(runner['bytes'] / record['bytes_per_s'], of_flops) * 1000000000.0",
-     "the larger of two"),
+    (
+        "floor = max(of_flops, runner['bytes'] / record['bytes_per_s']) * 1000000000.0",
+        "floor = max(runner['bytes'] / record['bytes_per_s'], of_flops) * 1000000000.0",
+        "the larger of two",
+    ),
     ("elif middle < floor:", "elif middle <= floor:", "cases stay 1 % off the floor"),
-    ("found.add('not_waited' if together >= runs * floor else 'cached')",
-     "found.add('not_waited' if together > runs * floor else 'cached')",
-     "cases stay 3 % off the floor"),
-):  # fmt: skip
+    (
+        "found.add('not_waited' if together >= runs * floor else 'cached')",
+        "found.add('not_waited' if together > runs * floor else 'cached')",
+        "cases stay 3 % off the floor",
+    ),
+):
     equivalent("18-2", line, other, because=why)
 
 for line, other, why in (
     ("return None", "return", "the same"),
-    ("misses = np.abs(a + b * np.array(lengths) - middles)",
-     "misses = np.abs(middles - (a + b * np.array(lengths)))", "the same distance"),
-    ("if np.any(misses > most * middles):", "if np.any(misses >= most * middles):",
-     "cases stay off the limit"),
-    ("b = np.sum(x * (middles - middles.mean())) / np.sum(x * x)",
-     "b = np.sum(x * (middles + middles.mean())) / np.sum(x * x)", "the sum of x is 0"),
-):  # fmt: skip
+    (
+        "missed = np.any(np.abs(y - b * x) > most * middles)",
+        "missed = np.any(np.abs(b * x - y) > most * middles)",
+        "the same distance",
+    ),
+    (
+        "missed = np.any(np.abs(y - b * x) > most * middles)",
+        "missed = np.any(np.abs(y - b * x) >= most * middles)",
+        "cases stay off the limit",
+    ),
+):
     equivalent("18-3", line, other, because=why)
 
 equivalent(

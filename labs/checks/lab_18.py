@@ -135,7 +135,8 @@ def draw_record(
         like: what makes rules go wrong: "loser", "first", "near" (a clock that is just
             fine enough), "below" (a coarse clock, and a median below the floor), "touching" (the
             runners take turns once only), "flops" or "bytes" (where the work is unequal),
-            "flops long" or "bytes long" (what decides the floor, by far).
+            "flops long" or "bytes long" (what decides the floor, by far), "together 0" or "together
+            1" (the last run of this runner and the first of the other begin at one time).
     """
     while True:
         record = _tried(random, planted, ten, like)
@@ -181,6 +182,7 @@ def _tried(
             "warm_up": warm_up}  # fmt: skip
 
 
+TOUCHING = {"together 0": 0, "together 1": 1}
 LONGER = {"flops long": True, "bytes long": False}
 ORDER = ("begins", "times", "reported", "flops", "bytes", "series")
 
@@ -220,12 +222,13 @@ def _runner(
 def _begin(
     random: np.random.Generator, runners: list[dict[str, Any]], in_a_row: bool, like: str
 ) -> None:
-    first = int(random.integers(2))
+    first = TOUCHING.get(like, int(random.integers(2)))
     one, other = (len(runners[number]["times"]) for number in (first, 1 - first))
     turns = [first] * one + [1 - first] * other
     if not in_a_row and like == "touching":
+        # the last run of one begins after the first of the other
         turns[one - 1], turns[one] = turns[one], turns[one - 1]
-    elif not in_a_row:
+    elif not in_a_row and like not in TOUCHING:
         random.shuffle(turns)
     clock, done = int(random.integers(1_000, 9_000_000)), [0, 0]
     for runner in runners:
@@ -234,6 +237,8 @@ def _begin(
         runners[number]["begins"].append(clock)
         clock += runners[number]["times"][done[number]] + int(random.integers(500, 9_000))
         done[number] += 1
+    if not in_a_row and like in TOUCHING:  # two runs begin together, on two queues
+        runners[1 - first]["begins"][0] = runners[first]["begins"][-1]
 
 
 @exercise(
@@ -269,6 +274,7 @@ class Audit(Function):
                 rows += [(("coarse_clock",), "below")] * 3 + [((), "")] * 3
             if part == "clock":
                 rows += [(("coarse_clock",), "")] * 3 + [((), "near"), ((), "touching")] * 2
+                rows += [((), like) for like in TOUCHING]
             for number, (planted, like) in enumerate(rows, 1):
                 record = draw_record(random, planted, ten, like)
                 yield Case(part, (record,), on=f"record {number} of this part")

@@ -257,12 +257,10 @@ def slope(lengths, times, most):
         return None
     middles = np.array([median(each) for each in times]) * [[us]]
     x = np.array(lengths) - np.mean(lengths)
-    b = np.sum(x * (middles - middles.mean())) / np.sum(x * x)
-    a = middles.mean() - b * np.mean(lengths)
-    misses = np.abs(a + b * np.array(lengths) - middles)
-    if np.any(misses > most * middles):
-        return None
-    return float(b), float(a)
+    y = middles - np.mean(middles)
+    b = np.sum(x * y) / np.sum(x * x)
+    missed = np.any(np.abs(y - b * x) > most * middles)
+    return None if missed else (float(b), float(np.mean(middles) - b * np.mean(lengths)))
     ### END SOLUTION
 
 
