@@ -53,5 +53,5 @@ def holds(interval: Interval, count: int, draws: int = 600) -> int:
     random, inside = np.random.default_rng(18), 0
     for _ in range(draws):
         found = interval(draw_times(random, count))
-        inside += bool(found) and found[0] <= TRUE_MEDIAN <= found[1]
+        inside += found is not None and found[0] <= TRUE_MEDIAN <= found[1]
     return round(100 * inside / draws)
